@@ -41,8 +41,8 @@ from diskhop.nn.activation import elu, relu
 from diskhop.nn.matmul.choice import fastest_products
 from diskhop.nn.models import GatLayer, Network, SageLayer
 from diskhop.planning.predict import StreamedPlan
-from diskhop.predict.streamed.layers import num_tiles, streamed_layers
-from diskhop.predict.streamed.run import StreamedRun
+from diskhop.predicting.streamed.layers import num_tiles, streamed_layers
+from diskhop.predicting.streamed.run import StreamedRun
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from propagate import DISK_ROUNDS, Size, find_graph
 from turns import Disk, back_memory, measure_disk, peak_rss_bytes

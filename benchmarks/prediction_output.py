@@ -37,9 +37,9 @@ from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.io.engine import open_engine
-from diskhop.predict.columns import Outputs
-from diskhop.predict.output import predictions_folder, write_predictions
-from diskhop.predict.rows import ArrayRows, RowTable
+from diskhop.predicting.columns import Outputs
+from diskhop.predicting.output import predictions_folder, write_predictions
+from diskhop.predicting.rows import ArrayRows, RowTable
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder

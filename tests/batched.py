@@ -20,9 +20,9 @@ from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.encoding import decode_rows
-from diskhop.predict.batched.layer_tables import LayerTables
-from diskhop.predict.batched.unroll import Model
-from diskhop.predict.predict import predict_modules
+from diskhop.predicting.batched.layer_tables import LayerTables
+from diskhop.predicting.batched.unroll import Model
+from diskhop.predicting.predict import predict_modules
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.graphs import threads_engine
 
@@ -66,7 +66,7 @@ def stored_features(dataset: Dataset) -> NDArray[np.float64]:
 def small_batches(entries: int) -> Iterator[None]:
     """Cut batches of at most so many rows and neighbours, unless one row has more."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diskhop.predict.batched.row_batches._MOST_ENTRIES", entries)
+        patch.setattr("diskhop.predicting.batched.row_batches._MOST_ENTRIES", entries)
         yield
 
 

@@ -17,10 +17,10 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.io.atomic import Injector
 from diskhop.io.checksums import sum_file
-from diskhop.predict.columns import WORDS, Outputs
-from diskhop.predict.output import Predictions, predictions_folder, read_predictions_manifest, write_predictions
-from diskhop.predict.rows import ArrayRows
-from diskhop.predict.sizes import OutputLimits
+from diskhop.predicting.columns import WORDS, Outputs
+from diskhop.predicting.output import Predictions, predictions_folder, read_predictions_manifest, write_predictions
+from diskhop.predicting.rows import ArrayRows
+from diskhop.predicting.sizes import OutputLimits
 from diskhop.protocols import NodeRows
 from diskhop.runtime.progress import silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder

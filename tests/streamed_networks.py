@@ -24,8 +24,8 @@ from diskhop.nn.layers.gcn import GcnLayer
 from diskhop.nn.layers.sage import SageLayer
 from diskhop.nn.models import Network, build_model
 from diskhop.planning.predict import StreamedPlan
-from diskhop.predict.rows import RowTable
-from diskhop.predict.streamed.run import StreamedRun
+from diskhop.predicting.rows import RowTable
+from diskhop.predicting.streamed.run import StreamedRun
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.graphs import threads_engine
 

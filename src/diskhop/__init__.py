@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from diskhop.importing.pyg.source import from_pyg
     from diskhop.loaders.hops import HopLoader
     from diskhop.loaders.neighbor import NeighborLoader
+    from diskhop.predicting.call import predict
     from diskhop.report.page import write_report
     from diskhop.runs.embedding.export import export_embeddings
     from diskhop.runs.embedding.queries import complete, neighbors, score
     from diskhop.runs.evaluate.run import evaluate_run
     from diskhop.runs.nodes.packing import pack
     from diskhop.runs.plan import plan_run
+    from diskhop.runs.predict.plan import plan_prediction
+    from diskhop.runs.predict.run import predict_run
     from diskhop.runs.start import embed, train
 
 __version__ = "0.1.0"
@@ -38,7 +41,10 @@ __all__ = [
     "neighbors",
     "open_dataset",
     "pack",
+    "plan_prediction",
     "plan_run",
+    "predict",
+    "predict_run",
     "propagate",
     "score",
     "train",
@@ -59,7 +65,10 @@ _LAZY = {
     "neighbors": "diskhop.runs.embedding.queries",
     "open_dataset": "diskhop.dataset.dataset",
     "pack": "diskhop.runs.nodes.packing",
+    "plan_prediction": "diskhop.runs.predict.plan",
     "plan_run": "diskhop.runs.plan",
+    "predict": "diskhop.predicting.call",
+    "predict_run": "diskhop.runs.predict.run",
     "propagate": "diskhop.hops.make.propagate",
     "score": "diskhop.runs.embedding.queries",
     "train": "diskhop.runs.start",

@@ -12,7 +12,7 @@ from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DestinationError, DiskhopError
 from diskhop.io.faults import CrashInjector, Lost
-from diskhop.predict.sizes import FORMATS
+from diskhop.predicting.sizes import FORMATS
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 from tests.predictions import TINY, check_manifest, node_dataset, rows_of, write
 

@@ -18,7 +18,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, SchemaError
 from diskhop.loaders.neighbor import NeighborLoader
 from diskhop.nn.models import build_model
-from diskhop.predict.rows import ArrayRows, RowTable
+from diskhop.predicting.rows import ArrayRows, RowTable
 from diskhop.report.evaluation import evaluation_figures, evaluation_table
 from diskhop.report.page import render
 from diskhop.report.records import read_run

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from diskhop.cli import run
-from diskhop.predict.rows import ArrayRows
+from diskhop.predicting.rows import ArrayRows
 from diskhop.runs.evaluate.classifier import evaluate_classifier
 from diskhop.runs.evaluate.run import evaluate_run
 from diskhop.runs.predict.run import predict_run

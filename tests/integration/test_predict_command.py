@@ -17,7 +17,7 @@ import pytest
 
 from diskhop.cli import run
 from diskhop.io.destinations import StagedDirectory
-from diskhop.predict.output import PREDICTIONS
+from diskhop.predicting.output import PREDICTIONS
 from diskhop.report.predictions import read_predictions
 from diskhop.runs.checkpoint import load_tensors, save_tensors
 from diskhop.runs.start import embed, train
@@ -140,7 +140,7 @@ def test_each_mismatch_of_a_newer_dataset_is_a_line(folder: Path, capsys: pytest
 def test_a_full_disk_is_one_line_that_says_how_much(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("diskhop.predict.disk.free_bytes", lambda _: 1000)
+    monkeypatch.setattr("diskhop.predicting.disk.free_bytes", lambda _: 1000)
     assert run(["predict", str(folder / "sage"), "--out", str(folder / "out"), "--progress", "json"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert re.search(r"take \d+ KB, only \S+ KB are free; free some space, or choose another disk with --scratch", line)
@@ -181,7 +181,7 @@ def test_ctrl_c_leaves_nothing_half_written_and_the_next_call_resumes(folder: Pa
     code = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from diskhop.predict.streamed.compute import Computation
+from diskhop.predicting.streamed.compute import Computation
 fused = Computation._fused
 def interrupt(self, number):
     if number == 1:

@@ -22,8 +22,8 @@ from diskhop.disk.probe import remembered_model
 from diskhop.nn.activation import elu, relu
 from diskhop.nn.layers.network import MakeLayer
 from diskhop.nn.models import GatLayer, GcnLayer, Network, SageLayer
-from diskhop.predict.predict import predict_array
-from diskhop.predict.streamed.run import StreamedRun
+from diskhop.predicting.predict import predict_array
+from diskhop.predicting.streamed.run import StreamedRun
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.batched import (
     WithNorm,

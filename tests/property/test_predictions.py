@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop.dataset.dataset import Dataset
-from diskhop.predict.columns import WORDS
-from diskhop.predict.sizes import FORMATS
+from diskhop.predicting.columns import WORDS
+from diskhop.predicting.sizes import FORMATS
 from diskhop.protocols import NodeRows
 from tests.examples import examples
 from tests.graphs import memory_folder

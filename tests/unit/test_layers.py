@@ -18,7 +18,7 @@ LAYERS = {
     3: ["sampling", "stores", "hops"],
     4: ["nn", "embedding", "pipeline"],
     5: ["planning"],
-    6: ["loaders", "predict", "runs"],
+    6: ["loaders", "predicting", "runs"],
     7: ["ui", "report", "cli", "__init__", "__main__"],
 }
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}

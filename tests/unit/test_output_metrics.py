@@ -15,10 +15,10 @@ from sklearn import metrics as sk
 
 from diskhop.budget import Budget
 from diskhop.errors import BudgetError, ConfigError
-from diskhop.predict.metrics import measure
-from diskhop.predict.metrics.measure import measure_outputs
-from diskhop.predict.metrics.ranking import average_precision, roc_auc, sort_sides
-from diskhop.predict.rows import ArrayRows
+from diskhop.predicting.metrics import measure
+from diskhop.predicting.metrics.measure import measure_outputs
+from diskhop.predicting.metrics.ranking import average_precision, roc_auc, sort_sides
+from diskhop.predicting.rows import ArrayRows
 from diskhop.protocols import NodeRows
 from tests.examples import examples
 
@@ -191,7 +191,7 @@ def test_ranking_takes_blocks_of_any_length(seed: int, num_values: int, num_node
     is_positive[:2] = True, False
     sides = sort_sides(scores, is_positive)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diskhop.predict.metrics.ranking._BLOCK", 7)
+        patch.setattr("diskhop.predicting.metrics.ranking._BLOCK", 7)
         assert roc_auc(sides) == exactly(sk.roc_auc_score(is_positive, scores))
         assert average_precision(sides) == exactly(sk.average_precision_score(is_positive, scores))
 

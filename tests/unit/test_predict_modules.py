@@ -14,9 +14,9 @@ from torch_geometric import nn as pyg
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, PredictionError
-from diskhop.predict.batched.dry_run import dry_run
-from diskhop.predict.batched.modules import Layer
-from diskhop.predict.predict import predict_array
+from diskhop.predicting.batched.dry_run import dry_run
+from diskhop.predicting.batched.modules import Layer
+from diskhop.predicting.predict import predict_array
 from diskhop.runtime.tasks import WorkFolder
 from tests.batched import (
     WithNorm,
@@ -270,7 +270,7 @@ def test_too_little_memory_or_disk_is_told_before_any_work(
     assert caught.value.smallest_bytes is not None
     enough = -(-caught.value.smallest_bytes // 1_000_000) * 1_000_000
     predict_small(dataset, layers, tmp_path / "work", memory_bytes=enough)
-    monkeypatch.setattr("diskhop.predict.disk.free_bytes", lambda _folder: 100_000)
+    monkeypatch.setattr("diskhop.predicting.disk.free_bytes", lambda _folder: 100_000)
     with pytest.raises(DestinationError, match=r"tables between .* take 145 KB, only .* KB are free; free some"):
         predict_small(dataset, [pyg.SAGEConv(DIM, 600), pyg.SAGEConv(600, 4)], tmp_path / "work")
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, FormatError, PredictionError
-from diskhop.predict.columns import Outputs, default_words, parse_what
-from diskhop.predict.rows import ArrayRows
-from diskhop.predict.sizes import FORMATS, OutputLimits, output_sizes
+from diskhop.predicting.columns import Outputs, default_words, parse_what
+from diskhop.predicting.rows import ArrayRows
+from diskhop.predicting.sizes import FORMATS, OutputLimits, output_sizes
 from diskhop.protocols import NodeRows
 from tests.graphs import folder_bytes, make_dataset
 from tests.predictions import ALL, TINY, check_manifest, node_dataset, rows_of, values_of, write
@@ -299,7 +299,7 @@ def test_what_is_at_the_destination_is_refused(dataset: Dataset, tmp_path: Path)
 def writer(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Another process that is writing to 'out'."""
     code = (
-        "import sys, time; from pathlib import Path; from diskhop.predict.output import predictions_folder\n"
+        "import sys, time; from pathlib import Path; from diskhop.predicting.output import predictions_folder\n"
         "with predictions_folder(Path(sys.argv[1]), overwrite=False): print('here', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "out")], stdout=subprocess.PIPE)

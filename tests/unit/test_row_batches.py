@@ -11,7 +11,7 @@ from diskhop.budget import Budget
 from diskhop.config.train import ALL_NEIGHBORS
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError
-from diskhop.predict.batched.row_batches import RowBatches, cut_batches, most_entries
+from diskhop.predicting.batched.row_batches import RowBatches, cut_batches, most_entries
 from tests.batched import build_graph
 from tests.examples import examples
 from tests.graphs import edges_of, skewed_pairs

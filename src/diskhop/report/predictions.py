@@ -41,7 +41,7 @@ def is_predictions(path: Path) -> bool:
 
 def read_predictions(path: Path) -> PredictionRecord:
     """Read the manifest of predictions and count their classes. Raises ReadError, FormatError."""
-    from diskhop.predict.output import read_predictions_manifest  # brings pyarrow, which other reports do without
+    from diskhop.predicting.output import read_predictions_manifest  # brings pyarrow, which other reports do without
 
     manifest = read_predictions_manifest(path)
     has_class = any(column["name"] == "class" for column in manifest["columns"])

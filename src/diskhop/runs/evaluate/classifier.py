@@ -18,9 +18,9 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import write_file
-from diskhop.predict.metrics.measure import Progress, measure_outputs
-from diskhop.predict.metrics.outputs import kind_of
-from diskhop.predict.rows import RowTable
+from diskhop.predicting.metrics.measure import Progress, measure_outputs
+from diskhop.predicting.metrics.outputs import kind_of
+from diskhop.predicting.rows import RowTable
 from diskhop.protocols import NodeRows
 from diskhop.run_files import EVALUATION_FILE
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier

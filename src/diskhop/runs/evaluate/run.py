@@ -14,8 +14,8 @@ from diskhop.config.options import check_options, option_fields
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.io.engine import open_engine
-from diskhop.predict.disk import ALL_FREE
-from diskhop.predict.rows import RowTable
+from diskhop.predicting.disk import ALL_FREE
+from diskhop.predicting.rows import RowTable
 from diskhop.run_files import CONFIG_FILE, EMBEDDING, EVALUATION_FILE, read_kind
 from diskhop.runs.embedding.evaluate import evaluate_embeddings
 from diskhop.runs.evaluate.classifier import evaluate_classifier

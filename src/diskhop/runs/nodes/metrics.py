@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from diskhop.config.options import require_known
 from diskhop.errors import ConfigError
-from diskhop.predict.metrics.ranking import has_both, roc_auc, sort_sides
+from diskhop.predicting.metrics.ranking import has_both, roc_auc, sort_sides
 
 Scores = NDArray[np.float32]
 Labels = NDArray[np.int64] | NDArray[np.float32]

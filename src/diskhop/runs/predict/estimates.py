@@ -14,7 +14,7 @@ from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.prepare import plan_tables
 from diskhop.hops.spec import PropagationSpec
 from diskhop.planning.predict import StepPlan, StreamedPlan
-from diskhop.predict.batched.layer_tables import LayerPlans
+from diskhop.predicting.batched.layer_tables import LayerPlans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from diskhop.config.options import check_options
 from diskhop.config.predict import PredictConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
-from diskhop.predict.disk import ALL_FREE
+from diskhop.predicting.disk import ALL_FREE
 from diskhop.runs.nodes.opened import open_classifier
 from diskhop.runs.predict.estimates import OutputPlan
 from diskhop.runs.predict.nodes import find_nodes

@@ -25,11 +25,11 @@ from diskhop.errors import ConfigError, RequirementError
 from diskhop.io.atomic import Injector, remove_tree
 from diskhop.io.destinations import StagedDirectory
 from diskhop.io.engine import open_engine
-from diskhop.predict.columns import Outputs, TableName
-from diskhop.predict.disk import DiskSpace
-from diskhop.predict.output import Predictions, predictions_folder, write_predictions
-from diskhop.predict.rows import RowTable
-from diskhop.predict.sizes import OutputSizes
+from diskhop.predicting.columns import Outputs, TableName
+from diskhop.predicting.disk import DiskSpace
+from diskhop.predicting.output import Predictions, predictions_folder, write_predictions
+from diskhop.predicting.rows import RowTable
+from diskhop.predicting.sizes import OutputSizes
 from diskhop.protocols import NodeRows
 from diskhop.runs.nodes.metrics import METRICS, require_measurable
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier

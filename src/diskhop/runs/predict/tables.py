@@ -23,15 +23,15 @@ from diskhop.nn.matmul.choice import choose_matmul
 from diskhop.nn.matmul.products import Products, require_products
 from diskhop.nn.models import HopNetwork, Network, build_hop_model, build_model, hops_read
 from diskhop.planning.predict import StreamedPlan
-from diskhop.predict.batched.batches import LayerRun
-from diskhop.predict.batched.layer_tables import Prediction
-from diskhop.predict.batched.unroll import unroll
-from diskhop.predict.disk import DiskSpace
-from diskhop.predict.hop_rows import HopRows
-from diskhop.predict.predict import predict_modules
-from diskhop.predict.row_files import RANGE_BYTES
-from diskhop.predict.rows import RowTable
-from diskhop.predict.streamed.run import StreamedRun
+from diskhop.predicting.batched.batches import LayerRun
+from diskhop.predicting.batched.layer_tables import Prediction
+from diskhop.predicting.batched.unroll import unroll
+from diskhop.predicting.disk import DiskSpace
+from diskhop.predicting.hop_rows import HopRows
+from diskhop.predicting.predict import predict_modules
+from diskhop.predicting.row_files import RANGE_BYTES
+from diskhop.predicting.rows import RowTable
+from diskhop.predicting.streamed.run import StreamedRun
 from diskhop.runs.nodes.opened import OpenClassifier
 from diskhop.runs.predict.estimates import OutputPlan, plan_hops, plan_of_layers, plan_of_streamed
 from diskhop.runs.predict.wanted import Wanted

@@ -8,8 +8,8 @@ from diskhop.config.predict import PredictConfig
 from diskhop.config.train import ALL_NEIGHBORS, HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
-from diskhop.predict.columns import Outputs, TableName, default_words
-from diskhop.predict.sizes import OutputSizes, output_sizes
+from diskhop.predicting.columns import Outputs, TableName, default_words
+from diskhop.predicting.sizes import OutputSizes, output_sizes
 from diskhop.runs.nodes.opened import OpenClassifier
 
 

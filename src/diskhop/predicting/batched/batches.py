@@ -1,0 +1,281 @@
+"""One layer of any model on all nodes, in batches: rows of the table below come through the ordinary pipeline.
+
+The seeds of a batch are consecutive rows (row_batches.py). Batches are computed by several threads, each with a twin of
+the layer and one thread of torch, so that no result depends on their number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import local
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from diskhop.batches.sizes import BatchSizes
+from diskhop.budget import Budget
+from diskhop.config.options import AUTO
+from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DiskModel
+from diskhop.errors import BudgetError, PredictionError
+from diskhop.nn.reproducible import reproducible
+from diskhop.pipeline.batch import MiniBatch, Pass
+from diskhop.pipeline.pipeline import Pipeline, open_pipeline
+from diskhop.pipeline.sizes import batch_bytes
+from diskhop.planning.batch_sizes import measure_batches
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
+from diskhop.plans import SampledPlan
+from diskhop.predicting.batched.blocks import InputBlock
+from diskhop.predicting.batched.degrees import SelfLoops, open_loops
+from diskhop.predicting.batched.dry_run import LayerCost
+from diskhop.predicting.batched.modules import Layer, LayerTwin
+from diskhop.predicting.batched.row_batches import RowBatches, cut_batches, most_entries
+from diskhop.predicting.row_files import WRITING_BYTES, AppendRows, RowFile
+from diskhop.protocols import NodeRows, Purpose, SamplerSpec, neighbor_spec
+from diskhop.runtime.tasks import TaskTools
+from diskhop.sampling.cached_topology import hop_read_bytes
+from diskhop.sampling.seeds import SeedSet
+from diskhop.stores.stores import STORES
+
+# One count, or one per batch.
+Count = TypeVar("Count", int, NDArray[np.int64])
+
+_NO_SEEDS = NodeRows(np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerRun:
+    """How layers are computed.
+
+    budget: memory.
+    tools: writes tables; the pipeline has an engine of the same kind.
+    threads: threads that compute batches.
+    store: the option of this name; None: chosen for each layer.
+    scratch: folder for a store's temporary files; None: DATASET/derived.
+    disk: cost of reads; None: measured.
+    seed: random seed of draws.
+    """
+
+    budget: Budget
+    tools: TaskTools
+    threads: int
+    store: str | None = None
+    scratch: str | None = None
+    disk: DiskModel | None = None
+    seed: int = 0
+
+
+def compute_layer(
+    dataset: Dataset,
+    layer: Layer,
+    cost: LayerCost,
+    out: RowFile,
+    run: LayerRun,
+    *,
+    fanout: int,
+    progress: Callable[[int, int], None],
+) -> SampledPlan:
+    """Write the missing rows of a layer. Returns the plan.
+
+    dataset: the graph, with the table below as its features. fanout: neighbours drawn per node, -1 for all.
+
+    Raises BudgetError with the smallest budget that works, ConfigError for a result of another form, PredictionError
+    for one that is not finite.
+    """
+    batches = _batches_of(dataset, out, run, fanout)
+    work = _Work(dataset, cost, batches)
+    sampler = neighbor_spec([fanout])
+    with ExitStack() as stack:
+        loops = stack.enter_context(open_loops(dataset, run.budget)) if layer.uses_degrees else None
+        plan, num_threads = _plan(dataset, layer, batches, sampler, work, run)
+        for name, num_bytes in work.held(num_threads).items():
+            stack.enter_context(run.budget.reserve(name, num_bytes))
+        stack.enter_context(reproducible(1))
+        crew = stack.enter_context(_Crew(dataset, layer, loops, work, num_threads))
+        pipeline = stack.enter_context(open_pipeline(dataset, plan, run.budget))
+        whole = _pass_of(layer, batches, sampler, run.seed)
+        out.write(partial(_write_range, pipeline, whole, batches, crew), run.tools, progress)
+    return plan
+
+
+def plan_layer(
+    dataset: Dataset, layer: Layer, cost: LayerCost, out: RowFile, run: LayerRun, *, fanout: int
+) -> SampledPlan:
+    """Plan what compute_layer() would do with these arguments. Rows of the table below need not exist."""
+    batches = _batches_of(dataset, out, run, fanout)
+    plan, _ = _plan(dataset, layer, batches, neighbor_spec([fanout]), _Work(dataset, cost, batches), run)
+    return plan
+
+
+def _batches_of(dataset: Dataset, out: RowFile, run: LayerRun, fanout: int) -> RowBatches:
+    in_dim = dataset.feature_dim or dataset.made_features.dim
+    return cut_batches(dataset.topology, fanout, most_entries(max(in_dim, out.dim)), out.range_rows, run.budget)
+
+
+def _pass_of(layer: Layer, batches: RowBatches, sampler: SamplerSpec, seed: int) -> Pass:
+    """Describe all batches of a layer. Draws are keyed by the layer's number, in place of an epoch."""
+    return Pass(
+        seeds=_NO_SEEDS,
+        numbers=range(len(batches)),
+        batch_size=int(batches.num_rows.max()),
+        sampler=sampler,
+        seed=seed,
+        purpose=Purpose.INFER,
+        epoch=layer.number,
+        with_in_degrees=layer.uses_degrees,
+        row_starts=batches.starts,
+    )
+
+
+def _write_range(
+    pipeline: Pipeline, whole: Pass, batches: RowBatches, crew: _Crew, first: int, end: int, append: AppendRows
+) -> None:
+    """Compute rows first to end and append them in order."""
+    with pipeline.run(replace(whole, numbers=batches.numbers(first, end))) as stream:
+        for rows in crew.compute(stream):
+            append(rows)
+
+
+def _plan(
+    dataset: Dataset, layer: Layer, batches: RowBatches, sampler: SamplerSpec, work: _Work, run: LayerRun
+) -> tuple[SampledPlan, int]:
+    """Return the pipeline's plan and the number of computing threads: as many as fit, as results are the same."""
+    seed_set = SeedSet(
+        purpose=Purpose.INFER,
+        seeds=_NO_SEEDS,
+        batch_size=int(batches.num_rows.max()),
+        sampler=sampler,
+        is_shuffled=False,
+        row_starts=batches.starts,
+    )
+    # Other working memory is measured, on the largest batch too.
+    largest = int(np.argmax(batches.num_edges))
+    alone = replace(seed_set, row_starts=batches.starts[largest : largest + 2])
+    sizes = work.bounded(measure_batches(dataset, (seed_set, alone), run.seed))
+    workload = Workload(
+        seed_sets=(seed_set,),
+        seed=run.seed,
+        store=run.store,
+        engine=run.tools.engine.name,
+        threads=run.threads,
+        # A named store may have no use for a folder.
+        scratch=run.scratch if run.store in (None, AUTO) or "scratch" in STORES[run.store].uses else None,
+        ordered=True,
+        sizes=sizes,
+    )
+    for num_threads in range(min(run.threads, len(batches)), 0, -1):
+        wanted = replace(workload, also_held=work.held(num_threads))
+        try:
+            return choose_plan(dataset, wanted, run.budget, run.disk), num_threads
+        except BudgetError as error:
+            if num_threads == 1:
+                raise BudgetError(f"{layer.label}: {error}", error.smallest_bytes) from error
+    raise AssertionError("one thread fits or raises")
+
+
+class _Work:
+    """Memory of the batches of a layer, at most: no batch exceeds it, however many of its neighbours are distinct."""
+
+    def __init__(self, dataset: Dataset, cost: LayerCost, batches: RowBatches) -> None:
+        self._dataset = dataset
+        self._cost = cost
+        self._batches = batches
+        counts = zip(batches.num_edges.tolist(), batches.most_sources.tolist(), batches.num_rows.tolist(), strict=True)
+        self._bytes = np.sort([self.bytes_of(*each) for each in counts])
+
+    def bytes_of(self, num_edges: int, num_sources: int, num_rows: int) -> int:
+        """Bytes of a batch while it is computed, its features included."""
+        input_bytes = batch_bytes(self._dataset, _block_bytes(num_edges, num_sources, num_rows), num_sources)
+        return self._cost.bytes_of(num_edges, num_sources, num_rows) + input_bytes
+
+    def most_bytes(self, num_threads: int) -> int:
+        """Bytes of the largest batches, one per thread."""
+        return int(self._bytes[-num_threads:].sum())
+
+    def held(self, num_threads: int) -> dict[str, int]:
+        """Bytes that are reserved next to the pipeline's, by name."""
+        return {"computing layers": self.most_bytes(num_threads), "writing rows": WRITING_BYTES}
+
+    def bounded(self, measured: BatchSizes) -> BatchSizes:
+        """Return sizes that no batch exceeds."""
+        batches = self._batches
+        blocks = _block_bytes(batches.num_edges, batches.most_sources, batches.num_rows)
+        read_bytes = hop_read_bytes(int(batches.num_rows.max()), int(batches.num_edges.max()))
+        return replace(
+            measured,
+            block_bytes=int(blocks.max()),
+            record_bytes=max(measured.record_bytes, int(blocks.max())),
+            num_nodes=int(batches.most_sources.max()),
+            hop_read_bytes=max(measured.hop_read_bytes, read_bytes),
+        )
+
+
+def _block_bytes(num_edges: Count, num_sources: Count, num_rows: Count) -> Count:
+    """Bytes of a SampledBatch of one hop: ids, list bounds, sources and positions of edges."""
+    return 8 * num_sources + 8 * (num_rows + 1) + 12 * num_edges
+
+
+class _Crew:
+    """Threads that compute batches; a context manager. Their memory is bounded by that of the largest batches."""
+
+    def __init__(self, dataset: Dataset, layer: Layer, loops: SelfLoops | None, work: _Work, num_threads: int) -> None:
+        self._dataset = dataset
+        self._layer = layer
+        self._loops = loops
+        self._work = work
+        self._most_bytes = work.most_bytes(num_threads)
+        self._num_threads = num_threads
+        self._own = local()
+        self._pool = ThreadPoolExecutor(num_threads, "layer", initializer=torch.set_num_threads, initargs=(1,))
+
+    def __enter__(self) -> _Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def compute(self, batches: Iterator[MiniBatch]) -> Iterator[NDArray[np.float32]]:
+        """Yield the rows of each batch, in order: float32 (destinations, columns)."""
+        waiting: deque[tuple[Future[NDArray[np.float32]], int]] = deque()
+        used_bytes = 0
+        for batch in batches:
+            sampled = batch.sampled
+            num_bytes = self._work.bytes_of(len(sampled.sources), sampled.num_nodes, sampled.num_seeds)
+            while waiting and (len(waiting) >= self._num_threads or used_bytes + num_bytes > self._most_bytes):
+                rows, done_bytes = waiting.popleft()
+                yield rows.result()
+                used_bytes -= done_bytes
+            waiting.append((self._pool.submit(self._rows, batch), num_bytes))
+            used_bytes += num_bytes
+            # A reference kept here would be one batch more than reserved.
+            del batch, sampled
+        while waiting:
+            yield waiting.popleft()[0].result()
+
+    def _rows(self, batch: MiniBatch) -> NDArray[np.float32]:
+        twin: LayerTwin | None = getattr(self._own, "twin", None)
+        if twin is None:
+            twin = self._own.twin = self._layer.open()
+        out = twin.run(batch.x, InputBlock.of(batch.sampled, batch.in_degrees, self._loops))
+        rows: NDArray[np.float32] = out.numpy()
+        if not np.isfinite(rows).all():
+            row = int(batch.sampled.node_ids[int(np.argmin(np.isfinite(rows).all(axis=1)))])
+            raise not_finite(self._dataset, self._layer.label, row)
+        return rows
+
+
+def not_finite(dataset: Dataset, label: str, row: int) -> PredictionError:
+    """Return the error for a row with NaN or infinity. label: name of the layer."""
+    node = int(dataset.id_map().ids(NodeRows(np.array([row])))[0])
+    return PredictionError(
+        f"{label}: its result for node {node} is not finite (NaN or infinity); check that node's features and the "
+        "model's weights"
+    )

@@ -1,0 +1,54 @@
+"""The row-wise end of a model with jumping knowledge: one table from those of all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from diskhop.dataset.dataset import Dataset
+from diskhop.nn.reproducible import reproducible
+from diskhop.predicting.batched.batches import LayerRun, not_finite
+from diskhop.predicting.batched.dry_run import LayerCost
+from diskhop.predicting.batched.modules import twin_of
+from diskhop.predicting.row_files import WRITING_BYTES, AppendRows, RowFile
+
+# Bytes of a block of rows of all tables: blocks depend on the widths alone, since products round by their shapes.
+_BLOCK_BYTES = 1 << 20
+
+
+def compute_head(
+    dataset: Dataset,
+    label: str,
+    head: nn.Module,
+    cost: LayerCost,
+    inputs: Sequence[RowFile],
+    out: RowFile,
+    run: LayerRun,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Write the missing rows of a head from the tables of all layers. label: its name for messages.
+
+    Raises BudgetError, and PredictionError for a result that is not finite.
+    """
+    block_rows = max(1, _BLOCK_BYTES // (4 * sum(each.dim for each in inputs)))
+    twin = twin_of(head)
+    dtype = next((each.dtype for each in head.parameters()), torch.float32)
+
+    def make(first: int, end: int, append: AppendRows) -> None:
+        row = first
+        for blocks in zip(*(each.blocks(block_rows, first, end) for each in inputs), strict=True):
+            with torch.no_grad():
+                rows = twin([torch.from_numpy(block).to(dtype) for block in blocks]).float().numpy()
+            is_finite = np.isfinite(rows).all(axis=1)
+            if not is_finite.all():
+                raise not_finite(dataset, label, row + int(np.argmin(is_finite)))
+            append(rows)
+            row += len(rows)
+
+    held = {"computing layers": cost.bytes_of(0, block_rows, block_rows), "writing rows": WRITING_BYTES}
+    run.budget.require(held)
+    with run.budget.reserve("computing layers", sum(held.values())), reproducible(1):
+        out.write(make, run.tools, progress)

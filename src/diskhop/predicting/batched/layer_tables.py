@@ -1,0 +1,214 @@
+"""The tables of a model's layers in a work folder: which are missing, what they need, and when they are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from diskhop.dataset.dataset import Dataset
+from diskhop.derived.scratch import scratch_folder, scratch_path
+from diskhop.errors import ConfigError
+from diskhop.nn.reproducible import reproducible
+from diskhop.plans import SampledPlan
+from diskhop.predicting.batched.batches import LayerRun, compute_layer, plan_layer
+from diskhop.predicting.batched.dry_run import LayerCost, dry_run, dry_run_rows
+from diskhop.predicting.batched.head import compute_head
+from diskhop.predicting.batched.identity import describe_model
+from diskhop.predicting.batched.modules import twin_of
+from diskhop.predicting.batched.unroll import Unrolled
+from diskhop.predicting.disk import DiskSpace
+from diskhop.predicting.row_files import RowFile
+from diskhop.predicting.rows import RowTable
+from diskhop.runtime.progress import Progress
+from diskhop.runtime.tasks import WorkFolder
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerTables:
+    """Tables of a model, in its work folder.
+
+    tables: tables by the number of their layer: the last one, and those that were asked for.
+    plans: plan of each layer that was computed by this call.
+    """
+
+    tables: Mapping[int, RowFile]
+    plans: Mapping[int, SampledPlan] = field(default_factory=dict)
+
+    @property
+    def last(self) -> RowTable:
+        """The table of the last layer."""
+        return self.tables[max(self.tables)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerPlans:
+    """Plans of a model's layers.
+
+    plans: plan of each layer; jumping knowledge has none.
+    table_bytes: bytes of each layer's table.
+    work_bytes: bytes of the tables that exist at the same time, at most.
+    result_bytes: bytes of the tables that stay.
+    """
+
+    plans: Mapping[int, SampledPlan]
+    table_bytes: Mapping[int, int]
+    work_bytes: int
+    result_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """The tables of one model on one graph.
+
+    dataset, work, range_bytes, progress, space: see predict_modules().
+    model: the layers.
+    fanouts: neighbours per layer.
+    run_by: memory, threads and strategies.
+    """
+
+    dataset: Dataset
+    model: Unrolled
+    fanouts: Sequence[int]
+    run_by: LayerRun
+    work: WorkFolder
+    range_bytes: int
+    progress: Progress
+    space: DiskSpace
+
+    def plan(self, keep: Collection[int]) -> LayerPlans:
+        """Plan every layer without computing any. keep: see predict_modules()."""
+        dims, costs = self._try_layers()
+        scratch = None if self.run_by.scratch is None else Path(self.run_by.scratch)
+        plans = {}
+        with scratch_folder(scratch_path(self.dataset.path, scratch)) as folder:
+            files = self._files(costs, folder, folder)
+            for layer, fanout in zip(self.model.layers, self.fanouts, strict=True):
+                number = layer.number
+                below = self._below(number, dims, files)
+                plans[number] = plan_layer(below, layer, costs[number], files[number], self.run_by, fanout=fanout)
+                with files[number].path.open("wb") as file:  # stores look at the file; it takes no disk space
+                    file.truncate(files[number].num_bytes)
+        wanted = {*keep, max(files)}
+        return LayerPlans(
+            plans=plans,
+            table_bytes={number: file.num_bytes for number, file in files.items()},
+            work_bytes=self._most_bytes(files, wanted),
+            result_bytes=sum(files[each].num_bytes for each in wanted),
+        )
+
+    def run(self, keep: Collection[int]) -> LayerTables:
+        """Compute what is missing. keep: see predict_modules()."""
+        dims, costs = self._try_layers()
+        last = len(costs)
+        for number in keep:
+            if not 1 <= number <= last:
+                raise ConfigError(f"layer {number} does not exist; the model has layers 1 to {last}")
+        wanted = {*keep, last}
+        files = self._open_files(costs)
+        self.space.require(self.work, self._most_bytes(files, wanted), sum(files[each].num_bytes for each in wanted))
+        plans: dict[int, SampledPlan] = {}
+        missing = self._missing(files, wanted)
+        # Left by a run that ended between finishing a table and removing those that it was made from.
+        self._drop_unused(files, wanted, min(missing, default=last + 1) - 1)
+        for number in missing:
+            plan = self._compute(number, dims, costs[number], files)
+            if plan is not None:
+                plans[number] = plan
+            self._drop_unused(files, wanted, number)
+        return LayerTables({number: files[number] for number in sorted(wanted)}, plans)
+
+    @property
+    def _head_number(self) -> int | None:
+        return None if self.model.head is None else len(self.model.layers) + 1
+
+    @property
+    def _head_label(self) -> str:
+        return f"layer {self._head_number} (jumping knowledge)"
+
+    def _try_layers(self) -> tuple[list[int], dict[int, LayerCost]]:
+        """Try every layer on a small block. Returns the columns of tables 0, 1, ..., and costs by layer."""
+        dims = [self.dataset.feature_dim or self.dataset.made_features.dim]
+        costs = {}
+        with reproducible(1):
+            for layer in self.model.layers:
+                costs[layer.number] = dry_run(layer, dims[-1])
+                dims.append(costs[layer.number].out_dim)
+            if self.model.head is not None:
+                costs[len(dims)] = dry_run_rows(self._head_label, twin_of(self.model.head), dims[1:])
+        return dims, costs
+
+    def _open_files(self, costs: Mapping[int, LayerCost]) -> dict[int, RowFile]:
+        key = "\n".join([f"version {_VERSION}", f"dataset {self.dataset.hash}", *map(str, self._settings())])
+        return self._files(costs, self.work.stage("tables", key), self.work.stage("done", key))
+
+    def _files(self, costs: Mapping[int, LayerCost], folder: Path, done: Path) -> dict[int, RowFile]:
+        return {
+            number: RowFile(f"layer-{number}", folder, done, self.dataset.num_nodes, cost.out_dim, self.range_bytes)
+            for number, cost in costs.items()
+        }
+
+    def _settings(self) -> Iterator[Any]:
+        """Yield everything else that tables depend on."""
+        yield self.dataset.made_features
+        yield self.fanouts, self.run_by.seed, self.range_bytes
+        yield torch.__version__
+        yield describe_model(self.model)
+
+    def _inputs(self, number: int) -> list[int]:
+        """Return the tables that a layer reads, without the features."""
+        if number == self._head_number:
+            return list(range(1, number))
+        return [number - 1] if number > 1 else []
+
+    def _missing(self, files: Mapping[int, RowFile], wanted: Collection[int]) -> list[int]:
+        """Return the layers to compute, in order: wanted ones that are not complete, and what they need."""
+        missing: set[int] = set()
+        pending = [number for number in wanted if not files[number].is_complete()]
+        while pending:
+            number = pending.pop()
+            if number not in missing:
+                missing.add(number)
+                pending += [each for each in self._inputs(number) if not files[each].is_complete()]
+        return sorted(missing)
+
+    def _drop_unused(self, files: Mapping[int, RowFile], wanted: Collection[int], done: int) -> None:
+        """Remove tables that only layers up to `done` read."""
+        read_later = {each for number in files if number > done for each in self._inputs(number)}
+        for number, file in files.items():
+            if number <= done and number not in wanted and number not in read_later:
+                file.drop(self.run_by.tools)
+
+    def _most_bytes(self, files: Mapping[int, RowFile], wanted: Collection[int]) -> int:
+        """Return the bytes of the tables that exist at the same time, at most."""
+        most_bytes = 0
+        for number in files:
+            read = {each for later in files if later >= number for each in self._inputs(later)}
+            alive = {each for each in files if each <= number and (each in wanted or each in read)} | {number}
+            most_bytes = max(most_bytes, sum(files[each].num_bytes for each in alive))
+        return most_bytes
+
+    def _below(self, number: int, dims: Sequence[int], files: Mapping[int, RowFile]) -> Dataset:
+        """Return the dataset with the table that a layer reads as its features."""
+        if number == 1:
+            return self.dataset
+        return self.dataset.with_rows(files[number - 1].table(), dims[number - 1])
+
+    def _compute(
+        self, number: int, dims: Sequence[int], cost: LayerCost, files: Mapping[int, RowFile]
+    ) -> SampledPlan | None:
+        tell = partial(self.progress, f"layer {number}")
+        head, out = self.model.head, files[number]
+        if head is not None and number == self._head_number:
+            inputs = [files[each] for each in self._inputs(number)]
+            compute_head(self.dataset, self._head_label, head, cost, inputs, out, self.run_by, tell)
+            return None
+        below = self._below(number, dims, files)
+        layer, fanout = self.model.layers[number - 1], self.fanouts[number - 1]
+        return compute_layer(below, layer, cost, out, self.run_by, fanout=fanout, progress=tell)

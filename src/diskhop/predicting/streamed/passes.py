@@ -1,0 +1,191 @@
+"""The passes of a layer: a block of columns in memory, and for every part of rows the sums over its lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from diskhop._native import ColumnBlock, Engine, add_neighbor_sums
+from diskhop.hops.make.passes import Lists, aligned_memory
+from diskhop.hops.stream.lists import ListStream, Stretch, edge_rows, indptr_parts
+from diskhop.hops.stream.parts import Columns, Rows, TileReader
+from diskhop.hops.stream.scan import ScannedLists, loops_of
+from diskhop.predicting.streamed.layers import symmetric_scales
+from diskhop.runtime.blocks import row_ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streaming:
+    """Lists and sizes that all passes share.
+
+    lists: neighbour lists.
+    scanned: what a scan of them found.
+    part_rows: rows of a part.
+    parts_at_once: parts that are summed together, so that their edges are enough for all threads.
+    stretch_edges: edges that are read together.
+    engine: I/O engine.
+    threads: threads of the core.
+    """
+
+    lists: Lists
+    scanned: ScannedLists
+    part_rows: int
+    parts_at_once: int
+    stretch_edges: int
+    engine: Engine
+    threads: int
+
+    def loops(self, first_row: int, num_rows: int) -> torch.Tensor | None:
+        """Return how many edges lead from each row to itself, float32 (rows, 1); None if no edge does."""
+        found = loops_of(self.scanned, first_row, first_row + num_rows)
+        return None if found is None else torch.from_numpy(found.astype(np.float32))[:, None]
+
+    def proper_degrees(self, first_row: int, indptr: NDArray[np.int64]) -> torch.Tensor:
+        """Return lengths of lists without loops, float32 (rows, 1)."""
+        degrees, loops = degrees_of(indptr), self.loops(first_row, len(indptr) - 1)
+        return degrees if loops is None else degrees - loops
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartSums:
+    """Sums of a part.
+
+    first_row: first row.
+    indptr: int64 (rows + 1).
+    sums: float32 (rows, columns of the block); valid until the next part is requested.
+    """
+
+    first_row: int
+    indptr: NDArray[np.int64]
+    sums: Rows
+
+
+def degrees_of(indptr: NDArray[np.int64]) -> torch.Tensor:
+    """Return lengths of lists, float32 (rows, 1)."""
+    return torch.from_numpy(np.diff(indptr).astype(np.float32))[:, None]
+
+
+class BlockMemory:
+    """Memory of one block after another, uninitialised: fresh pages cost as much as reading them.
+
+    scored_width: columns of the last block, whose first ones have scores; 0 before there are any.
+    """
+
+    def __init__(self, num_rows: int, num_columns: int) -> None:
+        self.values = aligned_memory(4 * (num_rows + 1) * num_columns).view(np.float32)
+        self.scored_width = 0
+
+
+class Block:
+    """Some columns of the first rows of a table, in memory, float32 (rows, columns).
+
+    `all_rows` has one more, of zeros, which edges lead from that do not count.
+    """
+
+    def __init__(self, memory: BlockMemory, num_rows: int, num_columns: int) -> None:
+        # The core would pad rows if there was more memory.
+        self._memory = memory.values[: (num_rows + 1) * num_columns]
+        self.all_rows: Rows = self._memory.reshape(num_rows + 1, num_columns)
+        self.all_rows[-1] = 0
+        self.rows = self.all_rows[:-1]
+        self.columns = ColumnBlock(self._memory, num_rows + 1, num_columns)
+
+    def fill(self, source: Columns, streaming: Streaming, first_column: int = 0) -> None:
+        """Read adjacent tiles of a table into columns of the block, from first_column on."""
+        reader = TileReader(source, streaming.part_rows, streaming.engine, streaming.threads)
+        is_whole = reader.width == self.rows.shape[1]
+        first = 0
+        for part in reader.parts(0, len(self.rows), into=self.rows if is_whole else None):
+            if not is_whole:
+                self.rows[first : first + len(part), first_column : first_column + reader.width] = part
+            first += len(part)
+
+    def scale(self, streaming: Streaming) -> None:
+        """Multiply every row by its factor in GCN's sums."""
+        for first, indptr in indptr_parts(streaming.lists, 0, len(self.rows), streaming.part_rows):
+            rows = torch.from_numpy(self.rows[first : first + len(indptr) - 1])
+            rows.mul_(symmetric_scales(streaming.proper_degrees(first, indptr)))
+
+
+class Summer(Protocol):
+    """Sums something over the lists of one or several parts, stretch by stretch."""
+
+    @property
+    def adds_own(self) -> bool:
+        """Whether the row itself is added once, in place of edges from a node to itself."""
+
+    @property
+    def width(self) -> int:
+        """Values per row."""
+
+    def begin(self, first_row: int, sums: Rows) -> None:
+        """Fill the sums before the first stretch."""
+
+    def add(self, stretch: Stretch, sums: Rows) -> None:
+        """Add the edges of a stretch."""
+
+    def end(self, first_row: int, sums: Rows) -> None:
+        """Finish the sums after the last stretch."""
+
+
+def sum_parts(summer: Summer, streaming: Streaming, start: int, stop: int) -> Iterator[PartSums]:
+    """Yield the sums of rows start to stop, part by part."""
+    part_rows, rows_at_once = streaming.part_rows, streaming.part_rows * streaming.parts_at_once
+    memory = np.empty((min(rows_at_once, stop - start), summer.width), np.float32)
+    stream = ListStream(streaming.lists, rows_at_once, streaming.stretch_edges, streaming.engine)
+    is_first = True
+    for stretch in stream.stretches(start, stop):
+        if summer.adds_own:
+            _leave_out_loops(stretch, streaming)
+        sums = memory[: len(stretch.indptr) - 1]
+        if is_first:
+            summer.begin(stretch.first_row, sums)
+        summer.add(stretch, sums)
+        is_first = stretch.is_last
+        if stretch.is_last:
+            summer.end(stretch.first_row, sums)
+            for first, last in row_ranges(len(sums), part_rows):
+                yield PartSums(stretch.first_row + first, stretch.indptr[first : last + 1], sums[first:last])
+
+
+def _leave_out_loops(stretch: Stretch, streaming: Streaming) -> None:
+    """Let edges from a node to itself lead from the row of zeros, the one after the last node's."""
+    loops = streaming.loops(stretch.first_row, len(stretch.indptr) - 1)
+    if loops is None or not loops.any():
+        return
+    rows = edge_rows(stretch)
+    stretch.indices[stretch.indices == rows] = streaming.lists.num_nodes
+
+
+class NeighborSums:
+    """Sums of a block's rows (see Summer). adds_own: with the row itself once, in place of loops."""
+
+    def __init__(self, block: Block, streaming: Streaming, adds_own: bool) -> None:
+        self.adds_own = adds_own
+        self._block = block
+        self._streaming = streaming
+
+    @property
+    def width(self) -> int:
+        """See Summer."""
+        return int(self._block.rows.shape[1])
+
+    def begin(self, first_row: int, sums: Rows) -> None:
+        """See Summer."""
+        sums[:] = 0
+
+    def add(self, stretch: Stretch, sums: Rows) -> None:
+        """See Summer."""
+        add_neighbor_sums(
+            self._block.columns, stretch.indptr, stretch.indices, stretch.first_edge, sums, self._streaming.threads
+        )
+
+    def end(self, first_row: int, sums: Rows) -> None:
+        """See Summer."""
+        if self.adds_own:
+            sums += self._block.rows[first_row : first_row + len(sums)]

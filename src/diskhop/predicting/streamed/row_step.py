@@ -1,0 +1,70 @@
+"""Rows of a table computed from rows alone: from features, or from sums and the rows' own values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diskhop.hops.stream.parts import Rows
+from diskhop.predicting.streamed.layers import StreamedLayer
+from diskhop.predicting.streamed.layout import Layout
+from diskhop.runtime.blocks import row_ranges
+
+KEPT = "kept"
+
+
+class RowsOfTable:
+    """Makes rows of a table: of the next layer's groups, or of the outputs if there is no next layer.
+
+    layout: the table's groups.
+    layer: the layer that reads the table; None for the outputs.
+    product_rows: rows per product. Every call gets this many rows of the graph, but the last: libraries round
+        differently for other shapes.
+    on_bad_rows: raises the error for rows, by their number, with values that are not finite.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        layer: StreamedLayer | None,
+        product_rows: int,
+        on_bad_rows: Callable[[Sequence[int]], Exception],
+    ) -> None:
+        self._layout = layout
+        self._layer = layer
+        self._product_rows = product_rows
+        self._on_bad_rows = on_bad_rows
+        self._out: Rows = np.zeros((0, 0), np.float32)
+
+    def make(self, first_row: int, num_rows: int, hidden_of: Callable[[slice], Tensor]) -> Rows:
+        """Return rows of the table, float32 (rows, columns in tiles), valid until the next call.
+
+        hidden_of: returns the layer's input, or the outputs, for a slice of the part's rows.
+        """
+        if len(self._out) < num_rows:
+            self._out = self._layout.empty_rows(num_rows)
+        out = self._out[:num_rows]
+        for start, stop in row_ranges(num_rows, self._product_rows):
+            hidden = hidden_of(slice(start, stop))
+            if not math.isfinite(hidden.sum().item()):
+                self._require_finite(hidden, first_row + start)
+            self._layout.pack(self._groups(hidden), out[start:stop])
+        return out
+
+    def _groups(self, hidden: Tensor) -> Mapping[str, Tensor]:
+        return {KEPT: hidden, **({} if self._layer is None else self._layer.before(hidden))}
+
+    def _require_finite(self, hidden: Tensor, first_row: int) -> None:
+        # The sum may overflow, so every value is checked.
+        is_bad = ~torch.isfinite(hidden).all(dim=1)
+        if is_bad.any():
+            raise self._on_bad_rows([first_row + row for row in is_bad.nonzero().flatten().tolist()])
+
+
+def zipped(*readers: Iterator[Rows]) -> Iterator[tuple[Rows, ...]]:
+    """Yield parts of the same rows of several tables."""
+    return zip(*readers, strict=True)
