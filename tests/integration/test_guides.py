@@ -1,12 +1,16 @@
-"""Every Python block of the README and the guides runs, in order, on a small graph."""
+"""Every Python block of the README and the guides runs, in order, on a small graph; so does the nightly script."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from diskhop.cli import run
 from tests.runs import small_graph
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +43,30 @@ def test_python_blocks_run(page: Path, folder: Path, monkeypatch: pytest.MonkeyP
     names: dict[str, object] = {"model": lambda x, edge_index: x}
     for block in blocks:
         exec(compile(block, str(page), "exec"), names)
+
+
+def test_the_nightly_script_runs(folder: Path, tmp_path: Path) -> None:
+    """One night publishes; after the next, whose metric is too low, its predictions are still there."""
+    page = (ROOT / "docs" / "guides" / "predicting.md").read_text()
+    (script,) = re.findall(r"^```bash\n(#!.*?)^```", page, re.M | re.S)
+    (tmp_path / "nightly.sh").write_text(script)
+    graph = str(folder / "my-graph")
+    assert run(["train", graph, "--epochs", "5", "--memory", "200MB", "--out", str(tmp_path / "run")]) == 0
+    assert run(["export", graph, str(tmp_path / "export")]) == 0
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def night() -> int:
+        command = ["bash", "nightly.sh", "export"]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False).returncode
+
+    assert night() == 0, (tmp_path / "predict.log").read_text()
+    assert (tmp_path / "predictions" / "_SUCCESS").exists()
+    assert (tmp_path / "predictions.html").exists()
+    assert len(list(tmp_path.glob("run-*/model.safetensors"))) == 1
+    before = (tmp_path / "predictions" / "_manifest.json").read_bytes()
+    (tmp_path / "nightly.sh").write_text(script.replace("test>=.70", "test>=1.01"))
+    assert night() == 1
+    assert (tmp_path / "predictions" / "_manifest.json").read_bytes() == before
 
 
 def test_messages_that_are_explained_are_said() -> None:
