@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from diskhop._native import Engine
-from diskhop.errors import DiskhopError
 
 Request = TypeVar("Request")
 
@@ -31,9 +30,9 @@ def prefetched(
         while waiting:
             yield _wait(engine, waiting)
     finally:
-        # The engine may still write to the buffers.
+        # The engine may still write to the buffers. Whoever left this unfinished has an error of its own.
         for _, _, ticket in waiting:
-            with contextlib.suppress(DiskhopError, OSError):
+            with contextlib.suppress(Exception):
                 engine.wait(ticket)
 
 
