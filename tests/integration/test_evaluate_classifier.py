@@ -56,13 +56,13 @@ def outputs_of(opened: OpenClassifier, dataset: Dataset) -> NDArray[np.float32]:
 
 
 @contextmanager
-def exact(opened: OpenClassifier, dataset: Dataset, budget: Budget) -> Iterator[RowTable]:
+def exact(opened: OpenClassifier, dataset: Dataset, budget: Budget, _later: object) -> Iterator[RowTable]:
     with budget.reserve("model", 1000):
         yield ArrayRows(outputs_of(opened, dataset))
 
 
 @contextmanager
-def drawn(opened: OpenClassifier, dataset: Dataset, budget: Budget) -> Iterator[RowTable]:
+def drawn(opened: OpenClassifier, dataset: Dataset, budget: Budget, _later: object) -> Iterator[RowTable]:
     """Outputs that have nothing to do with the model."""
     generator = np.random.default_rng(0)
     yield ArrayRows(generator.normal(size=(dataset.num_nodes, opened.schema.num_outputs)).astype(np.float32))

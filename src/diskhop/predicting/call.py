@@ -93,9 +93,8 @@ def predict(
     fanout: neighbours per node: "all", a count, or a count per layer (-1 for all).
     out: folder for files; None: return an array, float32 (nodes, outputs), in the order of dataset.node_ids(). The
         array is not part of `memory`.
-    what: columns of the files: logits (the last layer's rows), class, probability, probabilities, and embedding, which
-        is the last layer's rows under another name.
-    format: parquet, npy or tsv.
+    what: columns of the files: logits (the last layer's rows; embedding is another name), class, probability,
+        probabilities. format: parquet, npy or tsv.
     are_tasks: whether outputs are of tasks, each with a probability of its own, instead of classes.
     overwrite: replace predictions that are in `out`.
     threads: threads that compute; default: all cores.

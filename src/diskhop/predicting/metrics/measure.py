@@ -82,8 +82,8 @@ def measure_outputs(
     """
     kind = kind_of(labels)
     with ExitStack() as held:
-        held.enter_context(budget.reserve("evaluated nodes", _rows_bytes(labels, parts)))
-        held.enter_context(budget.reserve("block of outputs", _block_rows(table) * table.dim * _BYTES_PER_VALUE))
+        for name, num_bytes in least_memory(labels, parts, table.dim).items():
+            held.enter_context(budget.reserve(name, num_bytes))
         with_matrix, notes = _plan_matrix(kind, table.dim, len(parts), budget)
         if with_matrix:
             held.enter_context(budget.reserve("confusion matrices", 8 * table.dim**2 * len(parts)))
@@ -103,6 +103,14 @@ def measure_outputs(
             with budget.reserve("scores", num_bytes):
                 _pass_over(table, measured, kind, columns, is_first=number == 0, count_rows=count_rows)
     return {part.name: _describe(part, kind, class_names, notes + more_notes) for part in measured}
+
+
+def least_memory(labels: Labels, parts: Mapping[str, NodeRows], num_outputs: int) -> dict[str, int]:
+    """Return the least memory of measuring by the names that it is reserved under, in bytes."""
+    return {
+        "evaluated nodes": _rows_bytes(labels, parts),
+        "block of outputs": _block_rows(num_outputs) * num_outputs * _BYTES_PER_VALUE,
+    }
 
 
 def _read_part(
@@ -127,7 +135,7 @@ def _pass_over(
     """Read the table once: rank some columns, and in the first pass count and calibrate."""
     scores = [np.empty((len(columns), len(part.rows)), np.float32) for part in parts]
     start = 0
-    for block in table.blocks(_block_rows(table)):
+    for block in table.blocks(_block_rows(table.dim)):
         for part, kept in zip(parts, scores, strict=True):
             for first, last in _in_block(part, start, start + len(block)):
                 outputs = block[part.rows[first:last] - start]
@@ -167,8 +175,8 @@ def _require_finite(outputs: NDArray[np.float32], rows: NDArray[np.int64]) -> No
         raise ConfigError(f"the outputs of row {row} are not finite; train again with a smaller learning rate (--lr)")
 
 
-def _block_rows(table: RowTable) -> int:
-    return max(1, _BLOCK_VALUES // table.dim)
+def _block_rows(num_outputs: int) -> int:
+    return max(1, _BLOCK_VALUES // num_outputs)
 
 
 def _rows_bytes(labels: Labels, parts: Mapping[str, NodeRows]) -> int:

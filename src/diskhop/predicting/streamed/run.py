@@ -14,7 +14,7 @@ import xxhash
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
-from diskhop.errors import PredictionError
+from diskhop.errors import BudgetError, PredictionError
 from diskhop.hops.make.lists import dataset_lists
 from diskhop.hops.make.passes import Lists
 from diskhop.hops.make.tiles import format_ids
@@ -80,14 +80,20 @@ class StreamedRun:
         return self._plan(self._work(layers, self._layouts(layers), self.dataset.topology.num_nodes))
 
     def _plan(self, work: StreamedWork) -> StreamedPlan:
-        return plan_streamed(
-            work,
-            memory_bytes=self.budget.available_bytes,
-            threads=self.threads,
-            engine=self.tools.engine.name,
-            disk=self.disk,
-            later=self.later,
-        )
+        budget = self.budget
+        try:
+            return plan_streamed(
+                work,
+                memory_bytes=budget.available_bytes,
+                threads=self.threads,
+                engine=self.tools.engine.name,
+                disk=self.disk,
+                later=self.later,
+            )
+        except BudgetError as error:
+            if budget.available_bytes < budget.total_bytes:  # the smallest budget has room for the rest, too
+                budget.require({"computing layers": error.smallest_bytes or 0})
+            raise
 
     @contextmanager
     def compute(self, work: WorkFolder, on_plan: Callable[[StreamedPlan], None]) -> Iterator[Computed]:

@@ -18,7 +18,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import write_file
-from diskhop.predicting.metrics.measure import Progress, measure_outputs
+from diskhop.predicting.metrics.measure import Progress, least_memory, measure_outputs
 from diskhop.predicting.metrics.outputs import kind_of
 from diskhop.predicting.rows import RowTable
 from diskhop.protocols import NodeRows
@@ -29,8 +29,9 @@ from diskhop.runs.result import describe_run, measure_memory
 from diskhop.system.memory import resident_bytes
 
 ALL = "all"
-# Computes the logits of all nodes and opens them; memory for the work is reserved of the budget, and released.
-OpenLogits = Callable[[OpenClassifier, Dataset, Budget], AbstractContextManager[RowTable]]
+# Computes the logits of all nodes and opens them; memory for the work is reserved of the budget, and released. The last
+# argument: memory by name that measuring them needs.
+OpenLogits = Callable[[OpenClassifier, Dataset, Budget, Mapping[str, int]], AbstractContextManager[RowTable]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +74,8 @@ def evaluate_classifier(
         for name, num_bytes in measured.held.items():
             held.enter_context(budget.reserve(name, num_bytes))
         before_bytes = resident_bytes("VmRSS")
-        table = held.enter_context(open_logits(opened, graph, budget))
+        later = least_memory(measured.labels, measured.parts, opened.schema.num_outputs)
+        table = held.enter_context(open_logits(opened, graph, budget, later))
         parts = measure_outputs(table, measured.labels, measured.parts, budget, class_names=names, progress=progress)
     result = {
         **describe_run(opened.kind, graph, opened.config.model, opened.config.seed),

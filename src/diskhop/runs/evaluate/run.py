@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -78,7 +78,12 @@ def _kind_of(run: Path) -> str:
 
 @contextmanager
 def _open_logits(
-    threads: int | None, progress: Progress, opened: OpenClassifier, dataset: Dataset, budget: Budget
+    threads: int | None,
+    progress: Progress,
+    opened: OpenClassifier,
+    dataset: Dataset,
+    budget: Budget,
+    later: Mapping[str, int],
 ) -> Iterator[RowTable]:
     """Compute the logits of all nodes in a work folder of RUN, which goes once they are read."""
     config = opened.config
@@ -90,8 +95,10 @@ def _open_logits(
         threads=threads or config.threads,
         tools=TaskTools(open_engine(config.engine).engine),
         scratch=config.scratch or None,
+        later=later,
         progress=progress,
     )
+    run.require_memory(Wanted())
     with WorkFolder(opened.path / EVALUATION_FILE) as work, run.compute(Wanted(), work) as tables:
         assert tables.logits is not None, "they are wanted"
         yield tables.logits
