@@ -56,6 +56,7 @@ class PredictConfig:
         help="Publish nothing unless the run's metric holds, as 'test>=.70'; repeat for several parts of the split.",
         panel="Evaluation",
         metavar="PART>=X",
+        shown="no condition",
     )
     memory_bytes: int = option(
         0,
