@@ -21,7 +21,7 @@ from diskhop.nn.layers.gcn import GcnLayer
 from diskhop.nn.layers.network import Network
 from diskhop.nn.layers.sage import SageLayer
 from diskhop.nn.matmul.products import Products
-from diskhop.planning.predict import LayerShape
+from diskhop.planning.predict_sizes import LayerShape
 
 Weighing = Literal["mean", "symmetric", "attention"]
 HIDDEN, _PRODUCT, _OWN, _SHORTCUT, SOURCE_SCORES, TARGET_SCORES = (

@@ -21,7 +21,8 @@ from diskhop.hops.make.tiles import format_ids
 from diskhop.hops.stream.scan import Scan, ScannedLists, read_scan, scanning_bytes
 from diskhop.nn.layers.network import Network
 from diskhop.nn.reproducible import reproducible
-from diskhop.planning.predict import GraphCounts, StreamedPlan, StreamedWork, plan_streamed, reading_outputs_bytes
+from diskhop.planning.predict import StreamedPlan, plan_streamed
+from diskhop.planning.predict_sizes import GraphCounts, StreamedWork, reading_outputs_bytes
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.streamed.compute import Computation, StreamedNetwork
 from diskhop.predicting.streamed.layers import HIDDEN, StreamedLayer, num_tiles, streamed_layers

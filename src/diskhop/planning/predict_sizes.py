@@ -1,0 +1,188 @@
+"""Sizes of prediction layer by layer: shapes of layers, counts of a graph, and the memory of each piece of work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diskhop.hops.make.passes import aligned_bytes
+from diskhop.hops.stream.features import reading_features_bytes
+from diskhop.hops.stream.lists import streaming_bytes
+from diskhop.hops.stream.parts import TILE_ROW_BYTES, moving_bytes
+from diskhop.hops.tables import TILE_ROWS
+
+# Arrays of a block of rows that exist at once, of the widest kind: operands, results and copies.
+_ARRAYS_AT_ONCE = 6
+# A call of a product costs some 100 microseconds, so it gets rows of about this size, or this share of a small table,
+# and a power of two of them. It depends on model and graph alone: libraries round differently for other shapes.
+_MOST_ROWS, _LEAST_ROWS, _ROWS_BYTES, _ROWS_SHARE = 4096, 8, 4 << 20, 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerShape:
+    """Sizes of a layer, in tiles of columns.
+
+    kind: how neighbours are weighed: mean, symmetric or attention.
+    aggregates_first: whether sums are of the layer's input rather than of its product.
+    summed_tiles: tiles that are summed over neighbours; the first ones of the layer's table.
+    table_tiles: tiles of the layer's table.
+    own_tiles: tiles that are read again for each row's own part.
+    needs_own_row: whether sums include the row itself, so that a block has all rows.
+    score_tiles: tiles of attention scores, of sources and targets each; 0 without attention.
+    widest: most values of a row in a product of the layer.
+    flops: floating-point operations per row.
+    """
+
+    kind: str
+    aggregates_first: bool
+    summed_tiles: int
+    table_tiles: int
+    own_tiles: int
+    needs_own_row: bool
+    score_tiles: int
+    widest: int
+    flops: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphCounts:
+    """Counts of a graph.
+
+    num_nodes: nodes.
+    num_edges: edges of the lists that are streamed.
+    index_bytes: bytes per index.
+    num_sources: highest source in the lists + 1.
+    feature_row_bytes: bytes of a feature row on disk.
+    feature_dim: values per feature row.
+    """
+
+    num_nodes: int
+    num_edges: int
+    index_bytes: int
+    num_sources: int
+    feature_row_bytes: int
+    feature_dim: int
+
+    @property
+    def lists_bytes(self) -> int:
+        """Bytes of the lists."""
+        return self.num_edges * self.index_bytes + 8 * (self.num_nodes + 1)
+
+    def tile_bytes(self, num_tiles: int) -> int:
+        """Bytes of some tiles of all rows, on disk."""
+        groups = -(-self.num_nodes // TILE_ROWS)
+        return groups * TILE_ROWS * num_tiles * TILE_ROW_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPlan:
+    """How a layer is computed.
+
+    aggregates_first: see LayerShape.
+    block_tiles: tiles per block.
+    num_blocks: blocks, each with a pass over the lists.
+    block_rows: rows of a block.
+    is_fused: sums go on to the products without being written.
+    """
+
+    aggregates_first: bool
+    block_tiles: int
+    num_blocks: int
+    block_rows: int
+    is_fused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamedWork:
+    """Layers to compute, and their graph.
+
+    layers: the layers, in order.
+    output_tiles: tiles of the last layer's output.
+    kept_tiles: tiles of each layer's input that are kept for other uses, in addition to what the layer reads.
+    wanted_tiles: tiles of the outputs that are read at the end.
+    graph: counts of the graph.
+    """
+
+    layers: tuple[LayerShape, ...]
+    output_tiles: int
+    kept_tiles: tuple[int, ...]
+    wanted_tiles: int
+    graph: GraphCounts
+
+    def table_tiles(self, number: int) -> int:
+        """Return the tiles of table `number`: the input of a layer, or the last one's output."""
+        if number == len(self.layers):
+            return self.output_tiles
+        return self.layers[number].table_tiles + self.kept_tiles[number]
+
+
+def product_rows(work: StreamedWork) -> int:
+    """Return the rows per product, a function of model and graph alone."""
+    row_bytes = 4 * max(layer.widest for layer in work.layers)
+    rows_bytes = min(_ROWS_BYTES, work.graph.num_nodes * row_bytes // _ROWS_SHARE)
+    return min(_MOST_ROWS, max(_LEAST_ROWS, 1 << max(0, (rows_bytes // row_bytes).bit_length() - 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes that all steps share."""
+
+    part_rows: int
+    product_rows: int
+    stretch_edges: int
+    parts_at_once: int = 1
+
+    def part_bytes(self, num_tiles: int) -> int:
+        """Memory of one part."""
+        return self.part_rows * num_tiles * TILE_ROW_BYTES
+
+    def moving_bytes(self, num_tiles: int) -> int:
+        """Memory of reading or writing parts."""
+        return moving_bytes(num_tiles, self.part_rows)
+
+    def computing_bytes(self, layer: LayerShape) -> int:
+        """Memory of the products of a layer."""
+        return _ARRAYS_AT_ONCE * self.product_rows * 4 * layer.widest
+
+    def listing_bytes(self, graph: GraphCounts) -> int:
+        """Memory of streaming lists."""
+        rows = self.part_rows * self.parts_at_once
+        return streaming_bytes(self.stretch_edges, graph.index_bytes, graph.num_edges, rows)
+
+
+def layer_memory(work: StreamedWork, number: int, layer: LayerPlan, sizes: Sizes) -> dict[str, int]:
+    """Return the memory of a layer's passes by name."""
+    shape, graph = work.layers[number], work.graph
+    reserved = {"column block": _block_bytes(shape, layer.block_rows, layer.block_tiles)}
+    reserved["neighbour lists"] = sizes.listing_bytes(graph)
+    own = sizes.moving_bytes(shape.own_tiles + 3 * shape.score_tiles) if shape.score_tiles or layer.is_fused else 0
+    written = work.table_tiles(number + 1) if layer.is_fused else layer.block_tiles
+    # Sums, and with attention the scores and norms of their rows.
+    summed = sizes.parts_at_once * sizes.part_bytes(layer.block_tiles + 3 * shape.score_tiles)
+    rows_bytes = summed + sizes.moving_bytes(written) + own
+    if layer.is_fused:
+        rows_bytes += sizes.computing_bytes(shape)
+    # The block is filled before lists are streamed.
+    reserved["rows in flight"] = max(rows_bytes, sizes.moving_bytes(layer.block_tiles + shape.score_tiles))
+    return reserved
+
+
+def row_memory(work: StreamedWork, number: int, sizes: Sizes) -> dict[str, int]:
+    """Return the memory of computing rows of table `number`, from features or from sums and own values."""
+    if number == 0:
+        graph = work.graph
+        read = reading_features_bytes(graph.feature_row_bytes, graph.feature_dim, sizes.part_rows)
+        computed = work.layers[0]
+    else:
+        computed = work.layers[number - 1]
+        read = sizes.moving_bytes(computed.summed_tiles) + sizes.moving_bytes(computed.own_tiles)
+    rows_bytes = read + sizes.moving_bytes(work.table_tiles(number))
+    return {"rows in flight": rows_bytes, "products": sizes.computing_bytes(computed)}
+
+
+def reading_outputs_bytes(num_tiles: int, part_rows: int, threads: int) -> int:
+    """Return the memory of reading the outputs: each thread that writes predictions has readers of its own."""
+    return (threads + 1) * moving_bytes(num_tiles, part_rows)
+
+
+def _block_bytes(shape: LayerShape, block_rows: int, tiles: int) -> int:
+    return aligned_bytes((block_rows + 1) * (tiles + shape.score_tiles) * TILE_ROW_BYTES)
