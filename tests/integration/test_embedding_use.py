@@ -160,7 +160,8 @@ def test_the_command_line_prints_them(named: Path, capsys: pytest.CaptureFixture
         (["map", "RUN", "OUT/none/people.svg"], "none"),
         (["evaluate", "RUN", "--part", "train"], "unknown part 'train'"),
         (["evaluate", "RUN", "--memory", "1MB"], "measuring"),
-        (["evaluate", "OUT"], "is no embedding run"),
+        (["evaluate", "OUT"], "is no run, config.toml is missing"),
+        (["neighbors", "OUT", "ada"], "is no embedding run"),
     ],
 )
 def test_mistakes_get_one_line(
