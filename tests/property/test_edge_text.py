@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given
+import pytest
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.errors import SourceError
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.run import import_graph
 from diskhop.importing.tools import ImportLimits
@@ -187,4 +189,21 @@ def test_whole_numbers(text: Text, wishes: dict[str, Any]) -> None:
 @SLOW
 @given(text=texts(NAMES), wishes=wishes())
 def test_names(text: Text, wishes: dict[str, Any]) -> None:
+    # A column of blanks alone is empty, and refused: see the next test.
+    assume(all(any(name.strip() for name in ends) for ends in zip(*text.edges, strict=True)))
     check(text, "string", wishes)
+
+
+@pytest.mark.parametrize("row", [" ,ana", "ana, "])
+def test_a_column_of_blanks_alone_is_refused(tmp_path: Path, row: str) -> None:
+    source = tmp_path / "edges.csv"
+    source.write_text(f"{row}\n{row}\n")
+    with pytest.raises(SourceError, match="a row must have two columns, source and destination, got 1"):
+        import_graph(
+            source,
+            tmp_path / "graph",
+            engine=threads_engine(),
+            budget=Budget(1 << 28),
+            threads=1,
+            options=ImportOptions(ids="string"),
+        )
