@@ -64,7 +64,7 @@ def stored_features(dataset: Dataset) -> NDArray[np.float64]:
 
 @contextmanager
 def small_batches(entries: int) -> Iterator[None]:
-    """Cut batches of at most so many rows and neighbours, unless one row has more."""
+    """Cut batches that have at most `entries` rows and neighbours together, unless one row has more."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("diskhop.predicting.batched.row_batches._MOST_ENTRIES", entries)
         yield

@@ -49,6 +49,43 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """A step of planned work.
+
+    name: name of the step.
+    bytes_read, bytes_written: disk traffic.
+    seconds: predicted time.
+    """
+
+    name: str
+    bytes_read: int
+    bytes_written: int
+    seconds: float
+
+
+class PlannedSteps:
+    """Totals of a plan that consists of steps."""
+
+    __slots__ = ()
+    steps: tuple[StepPlan, ...]
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read by all steps."""
+        return sum(step.bytes_read for step in self.steps)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes written by all steps."""
+        return sum(step.bytes_written for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time of all steps."""
+        return sum(step.seconds for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
     """An option that was not taken, with the reason in one line; predicted is None if it cannot run."""
 

@@ -1,4 +1,4 @@
-"""What trained embeddings are used for: exports by names and ids, nearest nodes, likely edges; by command, too."""
+"""Uses of trained embeddings: exports by names and ids, nearest nodes, likely edges; by command, too."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def vectors(run: Path) -> NDArray[np.float32]:
-    """By the ids that users see."""
+    """Return the embeddings by the ids that users see."""
     opened = open_run(run)
     places = Places(opened.dataset, opened.permutation).of(np.arange(opened.reader.layout.num_nodes))
     return opened.reader.gather(places).numpy()
@@ -112,7 +112,7 @@ def test_neighbors_are_the_nearest_of_all(numbered: Path, by: str) -> None:
 
 
 def test_likely_ends_are_found_by_name(named: Path) -> None:
-    """What was trained on is learnt: the tail of an edge that was."""
+    """The model has learnt the edges of its training: the tail of one is found."""
     tails = diskhop.complete(named, "ada", "knows", "?", top=8)
     assert len(tails) == 8
     assert tails[0].name == "bo"

@@ -70,7 +70,7 @@ def test_the_nightly_script_runs(folder: Path, tmp_path: Path) -> None:
 
 
 def test_messages_that_are_explained_are_said() -> None:
-    """What stands in the first column of the troubleshooting guide is in the source, in one string or the next."""
+    """Every message in the first column of the troubleshooting guide is in the source, in one string or the next."""
     guide = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
     messages = re.findall(r"^\| `([^`]+)` \|", guide, re.M)
     assert len(messages) > 15

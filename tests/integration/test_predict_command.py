@@ -250,3 +250,15 @@ def test_a_report_shows_predictions(folder: Path, tmp_path: Path, format_name: s
     # The page is no part of the predictions, so another night may replace them.
     assert run([*arguments, "--overwrite"]) == 0
     assert run(["report", str(folder / "sage"), str(out), "--out", str(tmp_path / "both.html")]) == 0
+
+
+def test_a_dataset_without_a_split_is_measured_on_that_of_its_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = import_arrays(tmp_path, **random_arrays())
+    trained = train(graph, out=tmp_path / "run", **{**OPTIONS, "epochs": 1, "evaluate": True, "eval_fanout": (-1, -1)})
+    conditions = ["--require", "test>=0", "--require", "valid>=0"]
+    assert run(["predict", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--json", *conditions]) == 0
+    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    assert metrics["test"] == pytest.approx(trained.result["test"]["accuracy"])
+    assert set(metrics) == {"test", "valid"}

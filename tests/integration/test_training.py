@@ -66,7 +66,7 @@ def test_a_run_learns_and_leaves_what_it_found(dataset: Dataset, tmp_path: Path)
         assert epoch.keys() >= EPOCH_NAMES
         assert epoch["batches"] == 6
         assert epoch["bytes_needed"] == epoch["rows_requested"] * 16 * 4 > 0
-        # Batches on their way share reads: less may be read than they need together.
+        # Batches in flight share reads: less may be read than they need together.
         assert epoch["bytes_read"] > 0
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         *("config.toml", "schema.json", "plan.json", "metrics.jsonl", "result.json"),

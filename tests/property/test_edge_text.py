@@ -105,7 +105,7 @@ def wishes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def expected_edges(edges: list[Edge], wishes: dict[str, Any]) -> tuple[Counter[Edge], int, int]:
-    """By brute force: the edges that are stored, how many rows are loops, and how many duplicates."""
+    """Count by brute force: the edges that are stored, how many rows are loops, and how many duplicates."""
     num_loops = sum(source == destination for source, destination in edges)
     kept = [edge for edge in edges if edge[0] != edge[1] or wishes["self_loops"] != "drop"]
     if wishes["undirected"]:
@@ -127,7 +127,7 @@ def stored_edges(dataset: Dataset) -> list[tuple[int, int]]:
 
 
 def called(dataset: Dataset) -> list[str]:
-    """What the user calls each node."""
+    """Return the name or id of each node in the source."""
     original = dataset.original_ids()
     numbers = range(dataset.num_nodes) if original is None else original.tolist()
     names = dataset.names("nodes")

@@ -111,7 +111,7 @@ def test_cold_edges_change_no_byte(tmp_path: Path, operator: str, dtype: str) ->
         num_cold += done.plan.cold is not None
         assert sum(done.plan.reserved.values()) <= memory_bytes
         assert folder_bytes(done.tables.path) == expected
-        planned = {stage.name: stage for stage in done.plan.stages}
+        planned = {stage.name: stage for stage in done.plan.steps}
         assert {step["step"] for step in done.steps} == set(planned)
         for step in done.steps[1:]:
             # Scalings make the difference, and a row's end in lists.

@@ -117,7 +117,7 @@ def find_cycle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def rooms_below(folder: str, names: Iterable[str]) -> dict[str, set[str]]:
-    """What each file and subfolder of a folder imports of its siblings."""
+    """Return the siblings that each file and subfolder of a folder imports."""
     start = f"{folder}." if folder else ""
     siblings: dict[str, set[str]] = {}
     for name in names:

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
+from diskhop.config.parse import parse_words
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, FormatError, PredictionError
-from diskhop.predicting.columns import Outputs, default_words, parse_what
+from diskhop.predicting.columns import Outputs, default_words
 from diskhop.predicting.rows import ArrayRows
 from diskhop.predicting.sizes import FORMATS, OutputLimits, output_sizes
 from diskhop.protocols import NodeRows
@@ -62,7 +63,7 @@ def test_invalid_outputs_are_refused(words: tuple[str, ...], given: dict[str, An
 
 
 def test_words_are_split_at_commas() -> None:
-    assert parse_what("class, probability,") == ("class", "probability")
+    assert parse_words("class, probability,") == ("class", "probability")
     assert Outputs(words=default_words(False)).words == ("class", "probability")
     assert Outputs(words=default_words(True), are_tasks=True).words == ("probabilities",)
 

@@ -88,7 +88,7 @@ def _document(done: Propagated, seconds: float) -> dict[str, Any]:
             "predicted_bytes_read": done.plan.bytes_read,
             "predicted_bytes_written": done.plan.bytes_written,
             "reserved": done.reserved,
-            "stages": [asdict(stage) for stage in done.plan.stages],
+            "stages": [asdict(stage) for stage in done.plan.steps],
         }
     return document
 
@@ -100,7 +100,7 @@ def _lines(done: Propagated, seconds: float) -> list[tuple[str, str]]:
         ("tables", f"{tables.num_tables} of {tables.num_rows:,} x {tables.dim} {tables.dtype}"),
     ]
     if done.plan is not None:
-        predicted = {stage.name: stage.seconds for stage in done.plan.stages}
+        predicted = {stage.name: stage.seconds for stage in done.plan.steps}
         for step in done.steps:
             about = f", {predicted[step['step']]:.1f} s predicted" if step["step"] in predicted else ""
             lines.append((step["step"], f"{step['seconds']:.1f} s{about}"))

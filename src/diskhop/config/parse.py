@@ -28,6 +28,11 @@ def parse_names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
+def parse_words(text: str) -> tuple[str, ...]:
+    """Words separated by commas, with or without blanks."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
 def absolute_path(text: str) -> str:
     """Make a path absolute: a run that is repeated may start in another folder."""
     return str(Path(text).absolute())

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from diskhop.budget import parse_bytes
-from diskhop.config.options import option, validate
-from diskhop.config.parse import absolute_path, parse_counts, parse_names
+from diskhop.config.options import AUTO, like, option, validate
+from diskhop.config.parse import parse_counts, parse_words
 from diskhop.config.rules import COUNT_OR_NONE, MOST_BYTES, MOST_THREADS, between, one_of
-from diskhop.config.train import FANOUT
+from diskhop.config.train import FANOUT, TrainConfig
 
 FORMATS = ("parquet", "npy", "tsv")
-ALL_NODES, PARTS = "all", ("train", "valid", "test")
+EMBEDDING_DTYPES = ("float32", "float16")
+ALL_NODES = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class PredictConfig:
     what: tuple[str, ...] = option(
         (),
         help="Columns to write: class, probability (of that class), probabilities, logits, embedding.",
-        parse=parse_names,
+        parse=parse_words,
         metavar="NAME,NAME",
         shown="class,probability; for tasks probabilities",
     )
@@ -39,7 +39,7 @@ class PredictConfig:
         panel="Model",
     )
     embedding_dtype: str = option(
-        "float32", help="Number type of embeddings.", rule=one_of(("float32", "float16")), panel="Storage"
+        "float32", help="Number type of embeddings.", rule=one_of(EMBEDDING_DTYPES), panel="Storage"
     )
     format: str = option("parquet", help="Format of the predictions.", rule=one_of(FORMATS))
     fanout: tuple[int, ...] = option(
@@ -58,36 +58,14 @@ class PredictConfig:
         metavar="PART>=X",
         shown="no condition",
     )
-    memory_bytes: int = option(
-        0,
-        help="Memory budget for graph data, as 2GB or 512MiB.",
-        rule=between(0, MOST_BYTES, 2 * 10**9),
-        flag="--memory",
-        parse=parse_bytes,
-        metavar="SIZE",
-        shown="half of the free memory",
+    memory_bytes: int = like(TrainConfig, "memory_bytes", 0, rule=between(0, MOST_BYTES, 2 * 10**9))
+    disk_bytes: int = like(
+        TrainConfig, "disk_bytes", 0, help="Disk space for tables between layers, as 100GB.", shown="all free space"
     )
-    disk_bytes: int = option(
-        0,
-        help="Disk space for tables between layers, as 100GB.",
-        rule=between(0, MOST_BYTES, 10**11),
-        flag="--disk",
-        parse=parse_bytes,
-        panel="Storage",
-        metavar="SIZE",
-        shown="all free space",
-    )
-    scratch: str = option(
-        "",
-        help="Folder for tables between layers.",
-        parse=absolute_path,
-        panel="Storage",
-        metavar="DIR",
-        shown="next to --out",
-    )
-    seed: int = option(0, help="Random seed of sampled neighbours.", panel="Sampling")
-    engine: str = option("auto", help="Disk I/O engine: auto, uring or threads.", panel="Advanced")
-    threads: int = option(0, help="CPU threads.", rule=between(0, MOST_THREADS), panel="Advanced", shown="all cores")
+    scratch: str = like(TrainConfig, "scratch", "", help="Folder for tables between layers.", shown="next to --out")
+    seed: int = like(TrainConfig, "seed", 0, help="Random seed of sampled neighbours.", panel="Sampling")
+    engine: str = like(TrainConfig, "engine", AUTO)
+    threads: int = like(TrainConfig, "threads", 0, rule=between(0, MOST_THREADS))
 
     def __post_init__(self) -> None:
         validate(self)

@@ -60,6 +60,11 @@ class DiskModel:
         """Bytes that take as long to read as one more request: merging reads across a smaller gap is cheaper."""
         return round(self.overhead_seconds * self.bytes_per_second)
 
+    def sequential_seconds(self, bytes_read: int, bytes_written: int) -> float:
+        """Predict the seconds of large consecutive reads and writes, one after the other."""
+        read_seconds = bytes_read / self.sequential_read_bytes_per_second
+        return read_seconds + bytes_written / self.sequential_write_bytes_per_second
+
     def predict_seconds(self, num_bytes: int, depth: int) -> float:
         """Predict the seconds that one read of this size adds to a stream of them at this depth.
 

@@ -15,6 +15,7 @@ from diskhop.config.options import like, option, validate
 from diskhop.config.rules import at_least
 from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.id_arrays import read_id_array
 from diskhop.errors import ConfigError
 from diskhop.hops.operators import Operator, parse_operator
 from diskhop.hops.tables import VERSION
@@ -98,16 +99,7 @@ def find_rows(dataset: Dataset, rows: str, budget: Budget) -> NodeRows | None:
     path = Path(rows)
     if path.suffix != ".npy":
         raise ConfigError(f"--rows '{rows}' must be all, labelled or a .npy file of node ids; for example --rows all")
-    try:
-        ids = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read as .npy ({error}); write node ids with numpy.save, or use --rows all"
-        ) from error
-    if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) == 0:
-        raise ConfigError(
-            f"{path}: has {ids.dtype} of shape {ids.shape}; --rows needs one-dimensional integer ids, at least one"
-        )
+    ids = read_id_array(path, "--rows")
     with (
         budget.reserve("rows kept", 4 * 8 * len(ids)),
         budget.reserve("original ids", 8 * dataset.num_nodes * dataset.has_original_ids),

@@ -17,6 +17,7 @@ from diskhop.hops.stream.lists import stretch_edges
 from diskhop.hops.stream.parts import TILE_ROW_BYTES
 from diskhop.hops.tables import TILE_COLUMNS, TILE_ROWS
 from diskhop.planning.predict_sizes import (
+    GraphCounts,
     LayerPlan,
     LayerShape,
     Sizes,
@@ -26,7 +27,7 @@ from diskhop.planning.predict_sizes import (
     reading_outputs_bytes,
     row_memory,
 )
-from diskhop.plans import Prediction, RunPlan
+from diskhop.plans import PlannedSteps, Prediction, RunPlan, StepPlan
 
 # Throughput of one core: edges times columns of a sum over a block larger than the caches, and products of matrices.
 _SUMS_PER_SECOND = 0.6e9
@@ -39,22 +40,7 @@ _SUMS_SHARE, _MOST_PARTS_AT_ONCE = 16, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepPlan:
-    """A step of prediction, for result.json and for people.
-
-    name: name of the step.
-    bytes_read, bytes_written: disk traffic.
-    seconds: predicted time.
-    """
-
-    name: str
-    bytes_read: int
-    bytes_written: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamedPlan(RunPlan):
+class StreamedPlan(PlannedSteps, RunPlan):
     """How a built-in model predicts for all nodes.
 
     layers: one per layer.
@@ -75,21 +61,6 @@ class StreamedPlan(RunPlan):
     steps: tuple[StepPlan, ...] = field(default_factory=tuple)
     work_bytes: int = 0
     result_bytes: int = 0
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes read by all steps."""
-        return sum(step.bytes_read for step in self.steps)
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes written by all steps."""
-        return sum(step.bytes_written for step in self.steps)
-
-    @property
-    def seconds(self) -> float:
-        """Predicted time of all steps."""
-        return sum(step.seconds for step in self.steps)
 
     def __str__(self) -> str:
         passes = sum(layer.num_blocks for layer in self.layers)
@@ -135,13 +106,15 @@ def plan_streamed(
         work_bytes=_work_bytes(work, layers),
         result_bytes=work.graph.tile_bytes(work.table_tiles(len(layers))) + _kept_bytes(work),
     )
-    seconds = plan.seconds
-    io_seconds = _disk_seconds(disk, plan.bytes_read, plan.bytes_written)
+    cores_seconds = sum(
+        _sums_seconds(shape, work.graph, threads) + _products_seconds(shape, work.graph, threads)
+        for shape in work.layers
+    )
     predicted = Prediction(
-        epoch_seconds=seconds,
-        io_seconds=io_seconds,
-        cores_seconds=sum(_cpu_seconds(work, number, threads) for number in range(len(layers))),
-        compute_seconds=sum(_cpu_seconds(work, number, threads) for number in range(len(layers))),
+        epoch_seconds=plan.seconds,
+        io_seconds=disk.sequential_seconds(plan.bytes_read, plan.bytes_written),
+        cores_seconds=cores_seconds,
+        compute_seconds=cores_seconds,
         bytes_read=plan.bytes_read,
         bytes_written=plan.bytes_written,
         disk_bytes=plan.work_bytes,
@@ -201,7 +174,7 @@ def _plan_steps(work: StreamedWork, layers: Sequence[LayerPlan], threads: int, d
     graph = work.graph
 
     def step(name: str, bytes_read: int, bytes_written: int, cpu_seconds: float) -> StepPlan:
-        seconds = max(_disk_seconds(disk, bytes_read, bytes_written), cpu_seconds)
+        seconds = max(disk.sequential_seconds(bytes_read, bytes_written), cpu_seconds)
         return StepPlan(name=name, bytes_read=bytes_read, bytes_written=bytes_written, seconds=seconds)
 
     first = graph.tile_bytes(work.table_tiles(0))
@@ -215,9 +188,9 @@ def _plan_steps(work: StreamedWork, layers: Sequence[LayerPlan], threads: int, d
             norms = graph.tile_bytes(2 * shape.score_tiles)
             steps.append(step(f"layer {number + 1}: attention", graph.lists_bytes + 2 * scores, norms, 0))
             lists += layer.num_blocks * (2 * scores + norms)
-        sums_seconds = graph.num_edges * shape.summed_tiles * TILE_COLUMNS / _SUMS_PER_SECOND / threads**_THREADS_POWER
+        sums_seconds = _sums_seconds(shape, graph, threads)
         out = graph.tile_bytes(work.table_tiles(number + 1))
-        products_seconds = graph.num_nodes * shape.flops / _FLOPS_PER_SECOND / threads
+        products_seconds = _products_seconds(shape, graph, threads)
         name = f"layer {number + 1}"
         if layer.is_fused:
             steps.append(step(name, summed + lists + own, out, sums_seconds + products_seconds))
@@ -227,10 +200,13 @@ def _plan_steps(work: StreamedWork, layers: Sequence[LayerPlan], threads: int, d
     return tuple(steps)
 
 
-def _cpu_seconds(work: StreamedWork, number: int, threads: int) -> float:
-    shape, graph = work.layers[number], work.graph
-    sums = graph.num_edges * shape.summed_tiles * TILE_COLUMNS / _SUMS_PER_SECOND / threads**_THREADS_POWER
-    return float(sums + graph.num_nodes * shape.flops / _FLOPS_PER_SECOND / threads)
+def _sums_seconds(shape: LayerShape, graph: GraphCounts, threads: int) -> float:
+    sums = graph.num_edges * shape.summed_tiles * TILE_COLUMNS
+    return float(sums / _SUMS_PER_SECOND / threads**_THREADS_POWER)
+
+
+def _products_seconds(shape: LayerShape, graph: GraphCounts, threads: int) -> float:
+    return graph.num_nodes * shape.flops / _FLOPS_PER_SECOND / threads
 
 
 def _work_bytes(work: StreamedWork, layers: Sequence[LayerPlan]) -> int:
@@ -257,8 +233,3 @@ def _reason(number: int, layer: LayerPlan, shape: LayerShape) -> str:
     else:
         how = f"{layer.num_blocks} passes of {TILE_COLUMNS * layer.block_tiles} of {columns} summed columns"
     return f"Layer {number + 1}: {order} (fewer columns to sum); {how}"
-
-
-def _disk_seconds(disk: DiskModel, bytes_read: int, bytes_written: int) -> float:
-    read_seconds = bytes_read / disk.sequential_read_bytes_per_second
-    return read_seconds + bytes_written / disk.sequential_write_bytes_per_second

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.config.predict import EMBEDDING_DTYPES
 from diskhop.errors import ConfigError
 
 TableName = Literal["logits", "embedding"]
@@ -25,7 +26,6 @@ WORDS: Mapping[str, TableName] = {
     "logits": "logits",
     "embedding": "embedding",
 }
-EMBEDDING_DTYPES = ("float32", "float16")
 # Nodes with several labels have no class.
 _OF_CLASSES = ("class", "probability")
 _SINGLE = {"class": "int64", "probability": "float32"}
@@ -102,11 +102,6 @@ class Outputs:
                 dtype = self.embedding_dtype if word == "embedding" else "float32"
                 columns.append(Column(name=word, dtype=dtype, width=dims[WORDS[word]]))
         return tuple(columns)
-
-
-def parse_what(text: str) -> tuple[str, ...]:
-    """Split the text of --what, such as 'class,probability', into words. Outputs checks them."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def default_words(are_tasks: bool) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from diskhop.hops.make.passes import aligned_bytes
 from diskhop.hops.make.task import KEY_BYTES, Task
 from diskhop.hops.make.tiles import Slots, plan_cut_slots, plan_extraction_slots
 from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS
+from diskhop.plans import PlannedSteps, StepPlan
 
 # Throughput of one core: edges times columns of a product (12 columns, a block larger than the caches), and converted
 # values.
@@ -29,23 +30,7 @@ _THREADS_POWER = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagePlan:
-    """A stage of the work.
-
-    name: name of the stage.
-    bytes_read: bytes read from disk.
-    bytes_written: bytes written to disk.
-    seconds: predicted time.
-    """
-
-    name: str
-    bytes_read: int
-    bytes_written: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PropagationPlan:
+class PropagationPlan(PlannedSteps):
     """How hop tables are built.
 
     columns: columns per block.
@@ -56,11 +41,10 @@ class PropagationPlan:
     reserved: memory of a pass by name, in bytes.
     cut_slots: buffers for tiling the features.
     extraction_slots: buffers for extracting the rows to keep.
-    stages: stages, in order.
+    steps: the work, in order.
     num_tables: number of kept tables.
     result_bytes: disk space of the kept tables.
     work_bytes: largest disk space during the work, including the result.
-    seconds: predicted time.
     disk_source: whether the speed of the disk was measured or assumed.
     """
 
@@ -72,22 +56,16 @@ class PropagationPlan:
     reserved: dict[str, int]
     cut_slots: Slots
     extraction_slots: Slots
-    stages: tuple[StagePlan, ...]
+    steps: tuple[StepPlan, ...]
     num_tables: int
     result_bytes: int
     work_bytes: int
-    seconds: float
     disk_source: str
 
     @property
-    def bytes_read(self) -> int:
-        """Bytes read by all stages."""
-        return sum(stage.bytes_read for stage in self.stages)
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes written by all stages."""
-        return sum(stage.bytes_written for stage in self.stages)
+    def seconds(self) -> float:
+        """Predicted time, with that of starting."""
+        return _LEAST_SECONDS + sum(step.seconds for step in self.steps)
 
     def __str__(self) -> str:
         assumed = " (assumed disk speed)" if self.disk_source == "assumed" else ""
@@ -116,7 +94,7 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, disk: DiskM
     """Choose the widest block of columns that fits into memory and predict the work. Raises BudgetError."""
 
     def moved_bytes(block: Block) -> int:
-        return sum(stage.bytes_read + stage.bytes_written for stage in _plan_stages(task, block, threads, disk))
+        return sum(step.bytes_read + step.bytes_written for step in _plan_steps(task, block, threads, disk))
 
     block = choose_block(task, memory_bytes, threads, moved_bytes)
     reserved = {"column block": aligned_bytes(block.num_bytes), "staging": block.staging_bytes}
@@ -132,7 +110,7 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, disk: DiskM
     for wanted in sorted(phases, key=lambda each: sum(each.values()), reverse=True):
         Budget(memory_bytes).require(wanted)
     num_blocks = num_blocks_of(task, block)
-    stages = _plan_stages(task, block, threads, disk)
+    steps = _plan_steps(task, block, threads, disk)
     num_steps = sum(len(hop.steps) for operator in task.operators for hop in operator.hops(task.hops))
     return PropagationPlan(
         columns=TILE_COLUMNS * block.tiles,
@@ -143,11 +121,10 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, disk: DiskM
         reserved=reserved,
         cut_slots=cut_slots,
         extraction_slots=extraction_slots,
-        stages=stages,
+        steps=steps,
         num_tables=task.num_tables,
         result_bytes=task.result_bytes,
         work_bytes=task.work_bytes + cold_disk_bytes(task, block),
-        seconds=_LEAST_SECONDS + sum(stage.seconds for stage in stages),
         disk_source=disk.source,
     )
 
@@ -157,30 +134,30 @@ def _least_sort_bytes(num_edges: int, memory_bytes: int) -> int:
     return min(bytes_in_memory(num_edges, KEY_BYTES, 1, limits), smallest_sort_bytes(num_edges, KEY_BYTES, limits))
 
 
-def _plan_stages(task: Task, block: Block, threads: int, disk: DiskModel) -> tuple[StagePlan, ...]:
+def _plan_steps(task: Task, block: Block, threads: int, disk: DiskModel) -> tuple[StepPlan, ...]:
     shape, together, num_blocks = task.shape, threads**_THREADS_POWER, num_blocks_of(task, block)
     lists_bytes = task.index_bytes * task.num_edges + 8 * (shape.num_rows + 1)
 
-    def stage(name: str, bytes_read: int, bytes_written: int, cpu_seconds: float) -> StagePlan:
-        seconds = max(_disk_seconds(disk, bytes_read, bytes_written), cpu_seconds)
-        return StagePlan(name=name, bytes_read=bytes_read, bytes_written=bytes_written, seconds=seconds)
+    def planned(name: str, bytes_read: int, bytes_written: int, cpu_seconds: float) -> StepPlan:
+        seconds = max(disk.sequential_seconds(bytes_read, bytes_written), cpu_seconds)
+        return StepPlan(name=name, bytes_read=bytes_read, bytes_written=bytes_written, seconds=seconds)
 
-    stages = []
+    steps = []
     if task.sorted_edges:
         spilled_bytes = task.sorted_edges * KEY_BYTES
         written_bytes = task.sorted_edges * task.index_bytes + 8 * (shape.num_rows + 1)
         seconds = task.sorted_edges / _SORTED_EDGES_PER_SECOND / together
-        stages.append(stage("sort lists", lists_bytes + spilled_bytes, written_bytes + spilled_bytes, seconds))
+        steps.append(planned("sort lists", lists_bytes + spilled_bytes, written_bytes + spilled_bytes, seconds))
     # Bytes of all values of cold edges, and how often their sources are read.
     cold_bytes = num_cold_blocks = 0
     if block.cold is not None:
         num_cold_blocks = shape.num_tiles // block.tiles
         cold_bytes = num_cold_blocks * block.cold.num_edges * block.tiles * TILE_ROW_BYTES
         found_bytes = cold_file_bytes(task.num_edges, block.cold.num_edges, task.index_bytes)
-        stages.append(stage("find cold edges", task.index_bytes * task.num_edges, found_bytes, 0))
+        steps.append(planned("find cold edges", task.index_bytes * task.num_edges, found_bytes, 0))
     num_values = shape.num_rows * shape.dim
     table_bytes = task.table.num_rows * task.table.row_stride
-    stages.append(stage("cut features", table_bytes, shape.num_bytes, num_values / _VALUES_PER_SECOND))
+    steps.append(planned("cut features", table_bytes, shape.num_bytes, num_values / _VALUES_PER_SECOND))
     for operator in task.operators:
         for hop in operator.hops(task.hops):
             name = f"{operator.name} hop {hop.number}"
@@ -189,24 +166,19 @@ def _plan_stages(task: Task, block: Block, threads: int, disk: DiskModel) -> tup
             read_bytes = shape.num_bytes + scales_bytes * operator.info.is_symmetric
             if block.cold is not None:
                 read_bytes += num_cold_blocks * block.cold.num_edges * task.index_bytes
-            seconds = _disk_seconds(disk, read_bytes, cold_bytes)
+            seconds = disk.sequential_seconds(read_bytes, cold_bytes)
             written_bytes = cold_bytes
             for step in hop.steps:
                 moved_bytes = lists_bytes * num_blocks + scales_bytes + shape.num_bytes * bool(step.addend) + cold_bytes
                 products = task.num_edges * shape.num_tiles * TILE_COLUMNS
                 seconds += max(
-                    _disk_seconds(disk, moved_bytes, shape.num_bytes), products / _PRODUCTS_PER_SECOND / together
+                    disk.sequential_seconds(moved_bytes, shape.num_bytes), products / _PRODUCTS_PER_SECOND / together
                 )
                 read_bytes += moved_bytes
                 written_bytes += shape.num_bytes
-            stages.append(StagePlan(name=name, bytes_read=read_bytes, bytes_written=written_bytes, seconds=seconds))
+            steps.append(StepPlan(name=name, bytes_read=read_bytes, bytes_written=written_bytes, seconds=seconds))
     if task.num_kept is not None:
         kept_bytes = task.num_tables * task.kept_shape.num_bytes
         # Parts without kept rows are not read, but there are few if the rows are spread out.
-        stages.append(stage("extract rows", task.num_tables * shape.num_bytes, kept_bytes, 0))
-    return tuple(stages)
-
-
-def _disk_seconds(disk: DiskModel, bytes_read: int, bytes_written: int) -> float:
-    read_seconds = bytes_read / disk.sequential_read_bytes_per_second
-    return read_seconds + bytes_written / disk.sequential_write_bytes_per_second
+        steps.append(planned("extract rows", task.num_tables * shape.num_bytes, kept_bytes, 0))
+    return tuple(steps)

@@ -77,7 +77,7 @@ class Computation:
     open_features: opens the features for parts of some rows.
     bad_rows: returns the error for a table's rows that are not finite.
     budget, progress: as usual.
-    steps: name, seconds and bytes of each finished step, as in result.json.
+    steps: name, seconds and passes over the lists of each finished step, as in result.json.
     """
 
     network: StreamedNetwork
@@ -162,7 +162,8 @@ class Computation:
         def write(writer: TileWriter) -> None:
             for part in sum_parts(summer, streaming, 0, num_nodes):
                 writer.write(part.first_row, part.sums)
-                self.progress(f"layer {number + 1}: sums", part.first_row + len(part.sums), num_nodes)
+                done = first * num_nodes + (end - first) * (part.first_row + len(part.sums))
+                self.progress(f"layer {number + 1}: sums", done, table.shape.num_tiles * num_nodes)
 
         table.write_tiles(first, end, self.plan.part_rows, streaming.engine, streaming.threads, write)
 
@@ -259,9 +260,8 @@ class Computation:
         if layer.own:
             yield from self._reader(self.tables[number], *layout.tiles(layer.own)).parts(start, stop)
         else:
-            empty = layout.empty_rows(0).repeat(0, axis=1)
             for _ in range(start, stop, self.plan.part_rows):
-                yield empty
+                yield np.empty((0, 0), np.float32)
 
     def _reader(self, table: LayerTable, first: int, end: int) -> TileReader:
         streaming = self.streaming

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -63,8 +63,3 @@ class RowsOfTable:
         is_bad = ~torch.isfinite(hidden).all(dim=1)
         if is_bad.any():
             raise self._on_bad_rows([first_row + row for row in is_bad.nonzero().flatten().tolist()])
-
-
-def zipped(*readers: Iterator[Rows]) -> Iterator[tuple[Rows, ...]]:
-    """Yield parts of the same rows of several tables."""
-    return zip(*readers, strict=True)

@@ -13,12 +13,13 @@ from diskhop.disk.model import DiskModel
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.prepare import plan_tables
 from diskhop.hops.spec import PropagationSpec
-from diskhop.planning.predict import StepPlan, StreamedPlan
+from diskhop.planning.predict import StreamedPlan
+from diskhop.plans import PlannedSteps, StepPlan
 from diskhop.predicting.batched.layer_tables import LayerPlans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputPlan:
+class OutputPlan(PlannedSteps):
     """How a model's outputs for all nodes are computed.
 
     steps: the work, in order.
@@ -33,21 +34,6 @@ class OutputPlan:
     result_bytes: int
     reserved: Mapping[str, int]
     reasons: tuple[str, ...]
-
-    @property
-    def seconds(self) -> float:
-        """Predicted time of all steps."""
-        return sum(step.seconds for step in self.steps)
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes read by all steps."""
-        return sum(step.bytes_read for step in self.steps)
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes written by all steps."""
-        return sum(step.bytes_written for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -107,19 +93,14 @@ def plan_hops(
     BudgetError.
     """
     task, plan = plan_tables(dataset, spec, budget, threads=threads, disk=disk)
-    seconds = task.result_bytes / disk.sequential_read_bytes_per_second
-    seconds += rows_bytes / disk.sequential_write_bytes_per_second
+    seconds = disk.sequential_seconds(task.result_bytes, rows_bytes)
     model = StepPlan(name="model", bytes_read=task.result_bytes, bytes_written=rows_bytes, seconds=seconds)
     tables = find_hop_tables(dataset, spec, None if scratch is None else Path(scratch), budget)
     if tables is not None:
         reasons = (f"Hop tables: {tables.path}, which exist",)
         return OutputPlan(steps=(model,), work_bytes=rows_bytes, result_bytes=rows_bytes, reserved={}, reasons=reasons)
-    steps = [
-        StepPlan(name=each.name, bytes_read=each.bytes_read, bytes_written=each.bytes_written, seconds=each.seconds)
-        for each in plan.stages
-    ]
     return OutputPlan(
-        steps=(*steps, model),
+        steps=(*plan.steps, model),
         work_bytes=max(plan.work_bytes, plan.result_bytes + rows_bytes),
         result_bytes=rows_bytes,
         reserved=plan.reserved,

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from diskhop.budget import Budget
-from diskhop.config.predict import ALL_NODES, PARTS
+from diskhop.config.predict import ALL_NODES
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.id_arrays import read_id_array
+from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.errors import ConfigError
 from diskhop.protocols import NodeRows, SourceIds
 
@@ -24,18 +26,20 @@ def find_nodes(dataset: Dataset, nodes: str, split: int, budget: Budget) -> Node
     """
     if nodes == ALL_NODES:
         return None
-    if nodes in PARTS:
+    if nodes in SPLIT_NAMES:
         rows = dataset.split_rows(nodes, split if dataset.num_splits > 1 else None)
         if rows is None or len(rows) == 0:
             raise ConfigError(f"{dataset.path}: has no nodes in split '{nodes}'; use --nodes all, or a file of ids")
         return NodeRows(np.sort(rows))
     path = Path(nodes)
     if not path.exists():
-        raise ConfigError(f"--nodes '{nodes}' is none of all, {', '.join(PARTS)}, and no file; for example --nodes all")
+        raise ConfigError(
+            f"--nodes '{nodes}' is none of all, {', '.join(SPLIT_NAMES)}, and no file; for example --nodes all"
+        )
     if not path.is_file():
         raise ConfigError(f"--nodes {path}: is a folder; name a file of node ids, or use --nodes all")
     if path.suffix == ".npy":
-        return _rows_of_ids(dataset, path, _read_npy(path), budget)
+        return _rows_of_ids(dataset, path, read_id_array(path, "--nodes").astype(np.int64), budget)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -49,19 +53,6 @@ def find_nodes(dataset: Dataset, nodes: str, split: int, budget: Budget) -> Node
     if unknown is not None:
         raise ConfigError(f"{path}: '{unknown}' is the name of no node of {dataset.path}; correct it, or leave it out")
     return _rows_of_ids(dataset, path, np.array([numbers[line] for line in lines], np.int64), budget)
-
-
-def _read_npy(path: Path) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    try:
-        ids = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as .npy ({error}); write node ids with numpy.save") from error
-    if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) == 0:
-        raise ConfigError(
-            f"{path}: has {ids.dtype} of shape {ids.shape}; --nodes needs one-dimensional integer ids, at least one"
-        )
-    found: np.ndarray[tuple[int], np.dtype[np.int64]] = ids.astype(np.int64)
-    return found
 
 
 def _read_ids(path: Path, lines: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

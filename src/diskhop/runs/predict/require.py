@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diskhop.config.predict import PARTS
+from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.errors import ConfigError
 
 _CONDITION = re.compile(r"(?P<part>\w+)\s*>=\s*(?P<least>[0-9]*\.?[0-9]+)")
@@ -25,9 +25,9 @@ def parse_conditions(texts: Sequence[str]) -> list[Condition]:
     found = []
     for text in texts:
         match = _CONDITION.fullmatch(text.strip())
-        if match is None or match["part"] not in PARTS:
+        if match is None or match["part"] not in SPLIT_NAMES:
             raise ConfigError(
-                f"--require '{text}' must be one of {', '.join(PARTS)}, then >= and a number; "
+                f"--require '{text}' must be one of {', '.join(SPLIT_NAMES)}, then >= and a number; "
                 "for example --require 'test>=.70'"
             )
         found.append(Condition(match["part"], float(match["least"])))

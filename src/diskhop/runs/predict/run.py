@@ -31,6 +31,7 @@ from diskhop.predicting.output import Predictions, predictions_folder, write_pre
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.sizes import OutputSizes
 from diskhop.protocols import NodeRows
+from diskhop.runs.nodes.measured import MeasuredParts, read_measured_parts
 from diskhop.runs.nodes.metrics import METRICS, require_measurable
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
 from diskhop.runs.predict.nodes import find_nodes
@@ -111,10 +112,12 @@ class _Call:
         conditions = parse_conditions(config.require)
         budget = Budget(config.memory_bytes or default_memory_bytes())
         nodes = find_nodes(dataset, config.nodes, self.classifier.config.split, budget)
-        parts = {each.part: self._part(dataset, each, budget) for each in conditions}
+        measured = self._measured(dataset, conditions, budget)
         before_bytes = resident_bytes("VmRSS")
         tools = TaskTools(open_engine(config.engine).engine, self.injector)
         with ExitStack() as stack:
+            for name, num_bytes in () if measured is None else measured.held.items():
+                stack.enter_context(budget.reserve(name, num_bytes))
             staged = stack.enter_context(predictions_folder(self.out, overwrite=overwrite, injector=self.injector))
             work = stack.enter_context(WorkFolder(self.out, self.injector))
             # Files get their name in the destination by a link, so they are written next to it.
@@ -127,7 +130,7 @@ class _Call:
             run = self._output_run(dataset, budget, tools, sizes)
             run.require_memory(wanted)
             tables = stack.enter_context(run.compute(wanted, table_work))
-            found = self._require(conditions, dataset, parts, tables, budget)
+            found = self._require(conditions, measured, tables)
             facts = {
                 **describe_run(self.classifier.kind, dataset, self.classifier.config.model, config.seed),
                 "run": str(self.classifier.path),
@@ -166,37 +169,30 @@ class _Call:
             on_plan=self.on_plan,
         )
 
-    def _part(self, dataset: Dataset, condition: Condition, budget: Budget) -> NodeRows:
-        """Find the labelled nodes of a part, before the heavy work."""
-        metric = self.classifier.config.metric
-        rows = find_nodes(dataset, condition.part, self.classifier.config.split, budget)
-        labels = dataset.label_rows()
-        if rows is None or labels is None:
-            raise ConfigError(f"{dataset.path}: has no labels, which --require needs; remove it")
-        is_labelled = labels >= 0 if labels.ndim == 1 else ~np.isnan(labels).all(axis=1)
-        labelled = NodeRows(rows[is_labelled[rows]])
-        if len(labelled) == 0:
-            raise ConfigError(f"{dataset.path}: no node of split '{condition.part}' has a label; remove --require")
-        require_measurable(metric, labels[labelled], condition.part)
-        return labelled
+    def _measured(self, dataset: Dataset, conditions: Sequence[Condition], budget: Budget) -> MeasuredParts | None:
+        """Read the labels that conditions need, before the heavy work; None without conditions. Raises ConfigError."""
+        if not conditions:
+            return None
+        measured = read_measured_parts(self.classifier, dataset, None, budget)
+        for part in {each.part: None for each in conditions}:
+            if part not in measured.parts:
+                raise ConfigError(
+                    f"{dataset.path}: has no labelled nodes in split '{part}', but in {', '.join(measured.parts)}; "
+                    "name another part with --require, or remove it"
+                )
+            require_measurable(self.classifier.config.metric, measured.labels[measured.parts[part]], part)
+        return measured
 
     def _require(
-        self,
-        conditions: Sequence[Condition],
-        dataset: Dataset,
-        parts: Mapping[str, NodeRows],
-        tables: OutputTables,
-        budget: Budget,
+        self, conditions: Sequence[Condition], measured: MeasuredParts | None, tables: OutputTables
     ) -> dict[str, float]:
         """Measure the parts of conditions. Raises RequirementError for the first that does not hold."""
-        if not conditions:
+        if measured is None:
             return {}
-        name = self.classifier.config.metric
-        labels = dataset.label_rows()
-        assert labels is not None, "conditions were checked"
         assert tables.logits is not None, "conditions need logits"
-        with budget.reserve("labels", labels.nbytes):
-            found = {part: _measure(name, tables.logits, labels, rows) for part, rows in parts.items()}
+        name = self.classifier.config.metric
+        parts = {each.part: NodeRows(np.sort(measured.parts[each.part])) for each in conditions}
+        found = _measure(name, tables.logits, measured.labels, parts)
         for each in conditions:
             if found[each.part] < each.least:
                 raise RequirementError(
@@ -237,13 +233,15 @@ class _Call:
             )
 
 
-def _measure(name: str, logits: RowTable, labels: Any, rows: NodeRows) -> float:
-    metric = METRICS[name]()
+def _measure(name: str, logits: RowTable, labels: Any, parts: Mapping[str, NodeRows]) -> dict[str, float]:
+    """Return the metric of each part. parts: rows, ascending."""
+    metrics = {part: METRICS[name]() for part in parts}
     first = 0
     for block in logits.blocks(_BLOCK_ROWS):
-        begin, end = np.searchsorted(rows, [first, first + len(block)])
-        wanted = rows[begin:end]
-        if len(wanted):
-            metric.update(block[wanted - first], labels[wanted])
+        for part, rows in parts.items():
+            begin, end = np.searchsorted(rows, [first, first + len(block)])
+            wanted = rows[begin:end]
+            if len(wanted):
+                metrics[part].update(block[wanted - first], labels[wanted])
         first += len(block)
-    return metric.value()
+    return {part: metric.value() for part, metric in metrics.items()}
