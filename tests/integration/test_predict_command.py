@@ -20,6 +20,7 @@ from diskhop.io.destinations import StagedDirectory
 from diskhop.predicting.output import PREDICTIONS
 from diskhop.report.predictions import read_predictions
 from diskhop.runs.checkpoint import load_tensors, save_tensors
+from diskhop.runs.nodes.task import read_task
 from diskhop.runs.start import embed, train
 from tests.runs import OPTIONS, import_arrays, random_arrays, small_graph
 
@@ -152,7 +153,15 @@ def test_a_destination_that_cannot_be_used_is_refused_first(folder: Path, capsys
     taken = folder / "taken"
     taken.mkdir()
     (taken / "thesis.txt").touch()
-    for out, message in ((taken, "already exists and is not predictions"), (folder / "no/out", "create it first with")):
+    refused = (
+        (taken, "already exists and is not predictions"),
+        (folder / "no/out", "create it first with"),
+        (
+            Path("/proc/out"),
+            "/proc/out: cannot be written: No such file or directory; choose a destination where files",
+        ),
+    )
+    for out, message in refused:
         assert run(["predict", str(folder / "sage"), "--out", str(out)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
@@ -262,3 +271,26 @@ def test_a_dataset_without_a_split_is_measured_on_that_of_its_training(
     metrics = json.loads(capsys.readouterr().out)["metrics"]
     assert metrics["test"] == pytest.approx(trained.result["test"]["accuracy"])
     assert set(metrics) == {"test", "valid"}
+    out = tmp_path / "nodes"
+    assert run(["predict", str(tmp_path / "run"), "--out", str(out), "--nodes", "test"]) == 0
+    drawn = read_task(graph, split=0, evaluate=True, memory_bytes=1 << 20).seeds.test
+    assert drawn is not None
+    assert pq.read_table(out).column("id").to_pylist() == sorted(drawn.tolist())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--nodes", "test"], "has no nodes in split 'test'; use --nodes all, or a file of ids"),
+        (["--require", "test>=0"], "has no split, and this run has not drawn one for it; remove --require, or import"),
+    ],
+)
+def test_another_dataset_without_a_split_has_no_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    train(import_arrays(tmp_path, **random_arrays()), out=tmp_path / "run", **{**OPTIONS, "epochs": 1})
+    newer = import_arrays(tmp_path, "newer", **random_arrays(250))
+    out = tmp_path / "out"
+    assert run(["predict", str(tmp_path / "run"), "--dataset", str(newer.path), "--out", str(out), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line

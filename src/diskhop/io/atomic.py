@@ -23,6 +23,7 @@ _NEXT_STEPS = {
     errno.ENOSPC: "free some space or choose another destination",
     errno.EDQUOT: "free some of your quota or choose another destination",
     errno.EFBIG: "choose a destination on a file system that supports files of this size",
+    errno.ENOENT: "choose a destination where files can be created",
     errno.EROFS: "choose a destination that can be written to",
     errno.EACCES: "choose a destination that can be written to",
     errno.EPERM: "choose a destination that can be written to",

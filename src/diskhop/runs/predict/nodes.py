@@ -13,24 +13,24 @@ from diskhop.dataset.id_arrays import read_id_array
 from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.errors import ConfigError
 from diskhop.protocols import NodeRows, SourceIds
+from diskhop.runs.nodes.measured import read_measured_parts
+from diskhop.runs.nodes.opened import OpenClassifier
 
 # Bytes per wanted node: its id, its row, and both sorted.
 _BYTES_PER_NODE = 48
 
 
-def find_nodes(dataset: Dataset, nodes: str, split: int, budget: Budget) -> NodeRows | None:
+def find_nodes(classifier: OpenClassifier, dataset: Dataset, nodes: str, budget: Budget) -> NodeRows | None:
     """Find the rows of nodes, ascending; None for all.
 
-    nodes: all, a part of the split, or a file: .npy with integer ids, or text with an id or name per line.
+    nodes: all, a part of the split, or a file: .npy with integer ids, or text with an id or name per line. Without a
+        stored split, the run's own dataset has the one that its training drew.
     Raises ConfigError for an unknown part, an unreadable file and an id that no node has.
     """
     if nodes == ALL_NODES:
         return None
     if nodes in SPLIT_NAMES:
-        rows = dataset.split_rows(nodes, split if dataset.num_splits > 1 else None)
-        if rows is None or len(rows) == 0:
-            raise ConfigError(f"{dataset.path}: has no nodes in split '{nodes}'; use --nodes all, or a file of ids")
-        return NodeRows(np.sort(rows))
+        return _rows_of_part(classifier, dataset, nodes, budget)
     path = Path(nodes)
     if not path.exists():
         raise ConfigError(
@@ -53,6 +53,16 @@ def find_nodes(dataset: Dataset, nodes: str, split: int, budget: Budget) -> Node
     if unknown is not None:
         raise ConfigError(f"{path}: '{unknown}' is the name of no node of {dataset.path}; correct it, or leave it out")
     return _rows_of_ids(dataset, path, np.array([numbers[line] for line in lines], np.int64), budget)
+
+
+def _rows_of_part(classifier: OpenClassifier, dataset: Dataset, part: str, budget: Budget) -> NodeRows:
+    if dataset.num_splits == 0 and dataset.hash == classifier.dataset_hash:
+        rows: NodeRows | None = read_measured_parts(classifier, dataset, part, budget).parts[part]
+    else:
+        rows = dataset.split_rows(part, classifier.config.split if dataset.num_splits > 1 else None)
+    if rows is None or len(rows) == 0:
+        raise ConfigError(f"{dataset.path}: has no nodes in split '{part}'; use --nodes all, or a file of ids")
+    return NodeRows(np.sort(rows))
 
 
 def _read_ids(path: Path, lines: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -77,7 +77,7 @@ def plan_prediction(
     outputs = outputs_of(classifier, config)
     wanted = wanted_of(classifier, config, outputs)
     budget = Budget(config.memory_bytes or default_memory_bytes())
-    nodes = find_nodes(opened, config.nodes, classifier.config.split, budget)
+    nodes = find_nodes(classifier, opened, config.nodes, budget)
     sizes = sizes_of(classifier, opened, outputs, wanted, None if nodes is None else len(nodes))
     output_run = OutputRun(
         classifier=classifier,

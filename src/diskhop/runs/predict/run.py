@@ -31,7 +31,7 @@ from diskhop.predicting.output import Predictions, predictions_folder, write_pre
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.sizes import OutputSizes
 from diskhop.protocols import NodeRows
-from diskhop.runs.nodes.measured import MeasuredParts, read_measured_parts
+from diskhop.runs.nodes.measured import ALL, MeasuredParts, read_measured_parts
 from diskhop.runs.nodes.metrics import METRICS, require_measurable
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
 from diskhop.runs.predict.nodes import find_nodes
@@ -111,7 +111,7 @@ class _Call:
         wanted = wanted_of(self.classifier, config, outputs)
         conditions = parse_conditions(config.require)
         budget = Budget(config.memory_bytes or default_memory_bytes())
-        nodes = find_nodes(dataset, config.nodes, self.classifier.config.split, budget)
+        nodes = find_nodes(self.classifier, dataset, config.nodes, budget)
         measured = self._measured(dataset, conditions, budget)
         before_bytes = resident_bytes("VmRSS")
         tools = TaskTools(open_engine(config.engine).engine, self.injector)
@@ -174,6 +174,11 @@ class _Call:
         if not conditions:
             return None
         measured = read_measured_parts(self.classifier, dataset, None, budget)
+        if ALL in measured.parts:
+            raise ConfigError(
+                f"{dataset.path}: has no split, and this run has not drawn one for it; remove --require, or import the "
+                "graph again with a split"
+            )
         for part in {each.part: None for each in conditions}:
             if part not in measured.parts:
                 raise ConfigError(
