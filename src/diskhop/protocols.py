@@ -43,12 +43,12 @@ class SamplerSpec:
 
     kind: name in `sampling.samplers.SAMPLERS`.
     fanouts: neighbours drawn per hop, -1 for all.
-    parameters: further settings of the kind, as (name, value) pairs.
+    parameters: further settings of the kind, as (name, value) pairs: each name once, values are numbers or text.
     """
 
     kind: str
     fanouts: tuple[int, ...]
-    parameters: tuple[tuple[str, float], ...] = ()
+    parameters: tuple[tuple[str, float | str], ...] = ()
 
     @property
     def is_neighbor(self) -> bool:
@@ -68,11 +68,29 @@ def neighbor_spec(fanouts: Sequence[int]) -> SamplerSpec:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DistinctRows:
+    """The feature rows of a batch that has nodes repeatedly.
+
+    ids: int64 (rows), each once.
+    of_nodes: int64 (nodes), the place in ids of each node's row.
+    """
+
+    ids: NodeIds
+    of_nodes: NDArray[np.int64]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of memory of the arrays."""
+        return self.ids.nbytes + self.of_nodes.nbytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SampledBatch:
     """One mini-batch's nodes and edges, as internal ids.
 
     Every node is expanded at most once, when it is first reached. Expanded nodes are therefore a prefix of node_ids,
     and edges are grouped by destination: the in-edges of local node i are indptr[i] to indptr[i + 1].
+    In a disjoint batch every seed has a subgraph of its own, and a node of several subgraphs is in node_ids repeatedly.
 
     number: global number of the batch in its epoch.
     num_seeds: count of seed nodes, which come first in node_ids.
@@ -84,6 +102,11 @@ class SampledBatch:
     num_sampled_edges: edges per hop (hops).
     topology_reads: reads of neighbour lists on disk while sampling this batch.
     topology_bytes_read: bytes of those reads.
+    edge_weights: float32 (edges), importance of each edge in sums over neighbours; None if all are 1.
+    seed_of: int64 (nodes), number of the seed whose subgraph a node belongs to; None unless the batch is disjoint.
+    distinct: the rows of a disjoint batch; None if node_ids has each node once.
+    by_hop: True if layer i of L needs the edges of the first L - i hops alone. False if the batch has edges of all its
+        nodes, which every layer needs: the last of num_sampled_nodes is then 0, and all nodes count as expanded.
     """
 
     number: int
@@ -96,16 +119,37 @@ class SampledBatch:
     num_sampled_edges: tuple[int, ...]
     topology_reads: int = 0
     topology_bytes_read: int = 0
+    edge_weights: NDArray[np.float32] | None = None
+    seed_of: NDArray[np.int64] | None = None
+    distinct: DistinctRows | None = None
+    by_hop: bool = True
 
     @property
     def num_nodes(self) -> int:
-        """Number of distinct nodes."""
+        """Number of nodes; a disjoint batch counts a node once per subgraph."""
         return len(self.node_ids)
+
+    @property
+    def row_ids(self) -> NodeIds:
+        """The feature rows that the batch needs, each once, int64."""
+        return self.node_ids if self.distinct is None else self.distinct.ids
+
+    @property
+    def num_rows(self) -> int:
+        """Number of distinct rows."""
+        return len(self.row_ids)
+
+    @property
+    def repeating_bytes(self) -> int:
+        """Bytes of memory that it takes in addition to deliver the rows of a disjoint batch."""
+        return 0 if self.distinct is None else self.distinct.of_nodes.nbytes
 
     @property
     def num_bytes(self) -> int:
         """Bytes of memory of the arrays."""
-        return self.node_ids.nbytes + self.indptr.nbytes + self.sources.nbytes + self.edge_positions.nbytes
+        arrays = (self.node_ids, self.indptr, self.sources, self.edge_positions, self.edge_weights, self.seed_of)
+        num_bytes = sum(array.nbytes for array in arrays if array is not None)
+        return num_bytes + (0 if self.distinct is None else self.distinct.num_bytes)
 
 
 class Sampler(Protocol):
@@ -164,10 +208,10 @@ class FeatureStore(Protocol[TicketT]):
     table: Table
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> TicketT:
-        """Start fetching the rows of a batch, once make_room() has granted the memory for them."""
+        """Start fetching the distinct rows of a batch, once make_room() has granted the memory for them."""
 
     def collect(self, ticket: TicketT) -> Rows:
-        """Wait for the rows of a submitted batch: row i of the batch is node_ids[i].
+        """Wait for the rows of a submitted batch: row i of the batch is row_ids[i].
 
         The buffers stay valid until release(ticket). Raises ReadError, naming file and offset, if a read failed;
         no row of the batch is then valid.

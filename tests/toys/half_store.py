@@ -36,7 +36,7 @@ def open_half(table: Table, resources: StoreResources) -> ScanningStore:
 def divide(table: Table, room: StoreRoom, _wishes: StoreWishes) -> StoreShare:
     """Reserve half the table, then memory for batches in flight."""
     half_bytes = half_of(table) * table.row_bytes
-    room.require({"half the table": half_bytes}, assembles=True, extra_bytes=scanned_bytes(table, room.sizes.num_nodes))
+    room.require({"half the table": half_bytes}, assembles=True, extra_bytes=scanned_bytes(table, room.sizes.num_rows))
     room.reasons.append(f"Half the table in memory: {half_of(table)} rows")
     room.grow_in_flight(MOST_IN_FLIGHT)
     return StoreShare(reserves=room.reserves)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 
-from diskhop.protocols import SampledBatch
+from diskhop.protocols import DistinctRows, SampledBatch
 
 
 @st.composite
@@ -21,17 +23,32 @@ def batches(draw: st.DrawFn) -> tuple[SampledBatch, int]:
     num_edges = int(indptr[-1])
     max_position = draw(st.sampled_from([2**20, 2**32 - 1, 2**32, 2**62]))
     positions = draw(st.lists(st.integers(0, max_position), min_size=num_edges, max_size=num_edges))
+    is_disjoint = draw(st.booleans()) and nodes_by_hop[0] > 0
+    ids = draw(st.lists(node, min_size=num_nodes, max_size=num_nodes, unique=not is_disjoint))
+    node_ids = np.array(ids, np.int64)
+    weight = st.floats(0, 1e6, width=32)
     batch = SampledBatch(
         number=draw(st.integers(0, 2**63)),
         num_seeds=nodes_by_hop[0],
-        node_ids=np.array(draw(st.lists(node, min_size=num_nodes, max_size=num_nodes, unique=True)), np.int64),
+        node_ids=node_ids,
         indptr=indptr,
         sources=np.array([draw(st.integers(0, num_nodes - 1)) for _ in range(num_edges)], np.int32),
         edge_positions=np.array(positions, np.int64),
         num_sampled_nodes=tuple(nodes_by_hop),
         num_sampled_edges=tuple(np.diff(indptr[hop_ends]).tolist()),
+        edge_weights=draw(st.none() | arrays(np.float32, num_edges, elements=weight)),
+        seed_of=draw(arrays(np.int64, num_nodes, elements=st.integers(0, nodes_by_hop[0] - 1)))
+        if is_disjoint
+        else None,
+        distinct=distinct_rows(node_ids) if is_disjoint else None,
+        by_hop=nodes_by_hop[-1] > 0 or draw(st.booleans()),
     )
     return batch, num_nodes_total
+
+
+def distinct_rows(node_ids: NDArray[np.int64]) -> DistinctRows:
+    ids, of_nodes = np.unique(node_ids, return_inverse=True)
+    return DistinctRows(ids, of_nodes.astype(np.int64))
 
 
 def small_batch() -> SampledBatch:

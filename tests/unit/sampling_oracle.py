@@ -94,5 +94,15 @@ def assert_same_batch(actual: SampledBatch, expected: SampledBatch) -> None:
         ours, theirs = getattr(actual, name), getattr(expected, name)
         assert ours.dtype == theirs.dtype, name
         np.testing.assert_array_equal(ours, theirs, err_msg=name)
-    for name in ("number", "num_seeds", "num_sampled_nodes", "num_sampled_edges"):
+    for name in ("edge_weights", "seed_of"):
+        ours, theirs = getattr(actual, name), getattr(expected, name)
+        assert (ours is None) == (theirs is None), name
+        if ours is not None:
+            assert ours.dtype == theirs.dtype, name
+            np.testing.assert_array_equal(ours, theirs, err_msg=name)
+    assert (actual.distinct is None) == (expected.distinct is None)
+    if actual.distinct is not None and expected.distinct is not None:
+        np.testing.assert_array_equal(actual.distinct.ids, expected.distinct.ids)
+        np.testing.assert_array_equal(actual.distinct.of_nodes, expected.distinct.of_nodes)
+    for name in ("number", "num_seeds", "num_sampled_nodes", "num_sampled_edges", "by_hop"):
         assert getattr(actual, name) == getattr(expected, name), name

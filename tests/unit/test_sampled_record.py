@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from diskhop._native import BufferPool
 from diskhop.batches.record import decode_batch, decode_header, decode_node_ids, encode_batch
 from diskhop.errors import FormatError
-from diskhop.protocols import SampledBatch
+from diskhop.protocols import DistinctRows, SampledBatch
 from tests.unit.batches import batches, large_batch, small_batch
 from tests.unit.sampling_oracle import assert_same_batch
+
+ROWS = DistinctRows(np.array([1, 4, 7], np.int64), np.array([2, 0, 1], np.int64))
 
 
 @given(case=batches())
@@ -52,7 +54,7 @@ def test_the_prefix_is_enough_for_the_node_ids(case: tuple[SampledBatch, int], m
     header = decode_header(data[:4096])
     prefix = data[: max(header.prefix_bytes, min(4096, len(data)))]
     for given_bytes in (prefix, prefix + more if len(prefix) >= 4096 else data + more, data):
-        np.testing.assert_array_equal(decode_node_ids(given_bytes), batch.node_ids)
+        np.testing.assert_array_equal(decode_node_ids(given_bytes), batch.row_ids)
         assert decode_node_ids(given_bytes).dtype == np.int64
     with pytest.raises(FormatError, match="sampled batch: damaged: it"):
         decode_node_ids(data[: header.prefix_bytes - 1])
@@ -120,13 +122,14 @@ def test_wrong_bytes_with_a_right_checksum_never_make_an_inconsistent_batch(
     case: tuple[SampledBatch, int], place: int, value: int
 ) -> None:
     data = bytearray(encode_batch(*case))
-    prefix_bytes = decode_header(data).prefix_bytes
+    header = decode_header(data)
+    prefix_bytes, sum_offset, offset = header.prefix_bytes, header.checksum_offset, header.arrays_offset
     place = place % (len(data) // 4) * 4
     struct.pack_into("<I", data, place, value)
-    ids_sum = xxhash.xxh3_64_intdigest(bytes(data[64 : prefix_bytes - 8]))
+    ids_sum = xxhash.xxh3_64_intdigest(bytes(data[offset : prefix_bytes - 8]))
     struct.pack_into("<Q", data, prefix_bytes - 8, ids_sum)
     struct.pack_into("<Q", data, len(data) - 8, xxhash.xxh3_64_intdigest(bytes(data[prefix_bytes:-8]), ids_sum))
-    struct.pack_into("<Q", data, 56, xxhash.xxh3_64_intdigest(bytes(data[:56] + data[64:4096])))
+    struct.pack_into("<Q", data, sum_offset, xxhash.xxh3_64_intdigest(bytes(data[:sum_offset] + data[offset:4096])))
     try:
         batch = decode_batch(data)
     except FormatError:
@@ -137,13 +140,40 @@ def test_wrong_bytes_with_a_right_checksum_never_make_an_inconsistent_batch(
     assert np.all(np.diff(batch.indptr) >= 0)
     assert batch.indptr[-1] == len(batch.sources) == len(batch.edge_positions)
     assert np.all((batch.sources >= 0) & (batch.sources < batch.num_nodes))
+    if batch.distinct is not None:
+        np.testing.assert_array_equal(batch.distinct.ids[batch.distinct.of_nodes], batch.node_ids)
 
 
 def test_a_newer_version_says_so() -> None:
     data = bytearray(encode_batch(small_batch(), 8))
-    data[4] = 2
-    with pytest.raises(FormatError, match="version 2, this diskhop reads version 1"):
+    data[4] = 3
+    with pytest.raises(FormatError, match="version 3, this diskhop reads versions 1 to 2"):
         decode_batch(data)
+
+
+def test_the_layout_of_more_arrays_is_the_one_that_is_documented() -> None:
+    plain = small_batch()
+    node_ids = np.array([7, 1, 7], np.int64)
+    batch = dataclasses.replace(
+        plain,
+        node_ids=node_ids,
+        edge_weights=np.array([1, 2, 3], np.float32),
+        seed_of=np.array([0, 1, 1], np.int64),
+        distinct=DistinctRows(np.array([1, 7], np.int64), np.array([1, 0, 1], np.int64)),
+    )
+    ids = struct.pack("<3Q", 2, 1, 3) + struct.pack("<2I", 1, 7)
+    ids_sum = xxhash.xxh3_64_intdigest(ids)
+    blocks = struct.pack("<3I", 0, 1, 3) + bytes(4) + struct.pack("<3i", 2, 0, 2) + bytes(4)
+    blocks += struct.pack("<3I", 10, 4, 5) + bytes(4) + struct.pack("<3f", 1, 2, 3) + bytes(4)
+    blocks += struct.pack("<3i", 1, 0, 1) + bytes(4) + struct.pack("<3i", 0, 1, 1) + bytes(4)
+    rest = ids + struct.pack("<Q", ids_sum) + blocks + struct.pack("<Q", xxhash.xxh3_64_intdigest(blocks, ids_sum))
+    header = b"DHSB" + struct.pack("<HBB8Q", 2, 4, 4, 3, 2, 2, 2, 3, 1, 3, 3)
+    assert encode_batch(batch, 8) == header + struct.pack("<Q", xxhash.xxh3_64_intdigest(header + rest)) + rest
+    whole = dataclasses.replace(plain, num_sampled_nodes=(2, 1, 0), num_sampled_edges=(3, 0), by_hop=False)
+    whole = dataclasses.replace(whole, indptr=np.array([0, 1, 3, 3], np.int64))
+    stored = encode_batch(whole, 8)
+    assert stored[56:72] == struct.pack("<2Q", 4, 0)
+    assert_same_batch(decode_batch(stored), whole)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +186,12 @@ def test_a_newer_version_says_so() -> None:
         ({"indptr": np.array([0, 1, 2], np.int64)}, "indptr ends"),
         ({"num_sampled_nodes": (1, 2)}, "seeds"),
         ({"num_sampled_edges": (2,)}, "edges by hop add up"),
+        ({"by_hop": False}, "edges of all nodes"),
+        ({"distinct": ROWS, "seed_of": np.array([0, 2, 1])}, "every node belongs to a seed"),
+        (
+            {"distinct": DistinctRows(ROWS.ids, ROWS.of_nodes + 1), "seed_of": np.zeros(3, np.int64)},
+            "among the batch's",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused_by_rule(change: dict[str, object], rule: str) -> None:

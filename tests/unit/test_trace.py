@@ -63,7 +63,7 @@ def open_trace(
 def assert_holds(reader: TraceReader, sampled: list[SampledBatch]) -> None:
     assert len(reader) == len(sampled)
     for index in reversed(range(len(sampled))):
-        np.testing.assert_array_equal(reader.node_ids(index), sampled[index].node_ids)
+        np.testing.assert_array_equal(reader.node_ids(index), sampled[index].row_ids)
         assert_same_batch(reader.batch(index), dataclasses.replace(sampled[index], number=7 + index))
 
 
@@ -162,7 +162,7 @@ def test_damage_behind_the_ids_leaves_the_ids(tmp_path: Path) -> None:
     content[4096 + describe_batch(batch, NUM_NODES).prefix_bytes + 5000] ^= 1
     path.write_bytes(content)
     reader = open_trace(path)
-    np.testing.assert_array_equal(reader.node_ids(0), batch.node_ids)
+    np.testing.assert_array_equal(reader.node_ids(0), batch.row_ids)
     with pytest.raises(FormatError, match=r"trace\.bin: record 0: sampled batch: damaged: its checksum"):
         reader.batch(0)
 
@@ -331,7 +331,7 @@ while seen < len(FOLLOWED):
     reader.refresh()
     for index in range(seen, len(reader)):
         expected = large_batch(7 + index, FOLLOWED[index])
-        np.testing.assert_array_equal(reader.node_ids(index), expected.node_ids)
+        np.testing.assert_array_equal(reader.node_ids(index), expected.row_ids)
         assert_same_batch(reader.batch(index), expected)
     if seen < len(reader):
         seen = len(reader)

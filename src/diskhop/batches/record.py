@@ -15,73 +15,48 @@ Everything is little-endian. Every array starts at a multiple of 8 bytes, with z
     last 8     uint64 xxh3 of the bytes from the prefix's end to here, with the prefix's xxh3 as its seed
 
 The first 4096 bytes have a checksum of their own, so that a reader can walk from header to header.
+
+Version 2 is written for batches with more arrays only. Its header has two more uint64 before the checksum:
+
+          56   parts: the sum of 1 for edge weights, 2 for a disjoint batch, 4 for edges of all nodes (not by hop)
+          64   nodes of a disjoint batch, each as often as it is there; else 0
+
+node_ids are then the distinct rows of the batch, and these follow edge_positions, as parts says:
+
+               edge_weights        float32 (edges)
+               node rows           int32 (nodes), the place of each node in node_ids
+               seed_of             int32 (nodes)
 """
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import DTypeLike, NDArray
 
 from diskhop._native import BufferPool
+from diskhop.batches.record_header import (
+    ALL_NODES,
+    CHECKSUM,
+    DISJOINT,
+    EDGE_WEIGHTS,
+    FIRST_BYTES,
+    HEADERS,
+    MAGIC,
+    PLAIN_VERSION,
+    SHORTEST_HEADER,
+    VERSION,
+    WIDTHS,
+    Layout,
+    RecordHeader,
+    padded,
+)
 from diskhop.errors import ConfigError, FormatError
-from diskhop.protocols import NodeIds, SampledBatch
-
-VERSION = 1
-# Bytes to read in order to decode a header.
-FIRST_BYTES = 4096
-
-_MAGIC = b"DHSB"
-_HEADER = struct.Struct("<4sHBB6Q")
-_CHECKSUM = struct.Struct("<Q")
-_ARRAYS_OFFSET = _HEADER.size + _CHECKSUM.size
-_WIDTHS: dict[int, DTypeLike] = {4: "<u4", 8: "<i8"}
+from diskhop.protocols import DistinctRows, NodeIds, SampledBatch
 
 _Data = bytes | bytearray | memoryview | NDArray[np.uint8]
-_Layout = list[tuple[DTypeLike, int]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordHeader:
-    """The header of a record.
-
-    id_bytes, position_bytes: bytes of a stored node id and edge position, 4 or 8.
-    number: global number of the batch.
-    num_seeds, num_nodes, num_expanded, num_edges, num_hops: counts of the batch.
-    """
-
-    id_bytes: int
-    position_bytes: int
-    number: int
-    num_seeds: int
-    num_nodes: int
-    num_expanded: int
-    num_edges: int
-    num_hops: int
-
-    @property
-    def prefix_bytes(self) -> int:
-        """Bytes from the record's start to the end of the node ids' checksum."""
-        return _ARRAYS_OFFSET + _layout_bytes(self.ids_layout) + _CHECKSUM.size
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the whole record, a multiple of 8."""
-        return self.prefix_bytes + _layout_bytes(self.blocks_layout) + _CHECKSUM.size
-
-    @property
-    def ids_layout(self) -> _Layout:
-        """Dtypes and lengths of the arrays in the prefix."""
-        return [("<u8", self.num_hops + 1), ("<u8", self.num_hops), (_WIDTHS[self.id_bytes], self.num_nodes)]
-
-    @property
-    def blocks_layout(self) -> _Layout:
-        """Dtypes and lengths of the arrays after the prefix."""
-        edges = self.num_edges
-        return [("<u4", self.num_expanded + 1), ("<i4", edges), (_WIDTHS[self.position_bytes], edges)]
 
 
 def describe_batch(batch: SampledBatch, num_nodes_total: int) -> RecordHeader:
@@ -89,42 +64,38 @@ def describe_batch(batch: SampledBatch, num_nodes_total: int) -> RecordHeader:
     num_edges = len(batch.sources)
     if num_edges >= 2**32:
         raise ConfigError(f"batch {batch.number} has {num_edges} edges; a stored batch has fewer than 2^32")
+    parts = 0 if batch.edge_weights is None else EDGE_WEIGHTS
+    parts |= 0 if batch.distinct is None else DISJOINT
+    parts |= 0 if batch.by_hop else ALL_NODES
     return RecordHeader(
         id_bytes=4 if num_nodes_total <= 2**32 else 8,
         position_bytes=4 if num_edges == 0 or int(batch.edge_positions.max()) < 2**32 else 8,
         number=batch.number,
         num_seeds=batch.num_seeds,
-        num_nodes=batch.num_nodes,
+        num_rows=batch.num_rows,
         num_expanded=len(batch.indptr) - 1,
         num_edges=num_edges,
         num_hops=len(batch.num_sampled_edges),
+        parts=parts,
+        num_repeated=0 if batch.distinct is None else batch.num_nodes,
     )
 
 
 def encode_into(batch: SampledBatch, header: RecordHeader, out: NDArray[np.uint8]) -> None:
     """Write the record of a batch to out, uint8 (header.num_bytes), without a copy. header: of describe_batch()."""
-    ids = (batch.num_sampled_nodes, batch.num_sampled_edges, batch.node_ids)
-    ids_end = _store(out, _ARRAYS_OFFSET, ids, header.ids_layout)
-    ids_checksum = _digest(out[_ARRAYS_OFFSET:ids_end].data)
-    _CHECKSUM.pack_into(out.data, ids_end, ids_checksum)
-    blocks = (batch.indptr, batch.sources, batch.edge_positions)
+    ids = (batch.num_sampled_nodes, batch.num_sampled_edges, batch.row_ids)
+    ids_end = _store(out, header.arrays_offset, ids, header.ids_layout)
+    ids_checksum = _digest(out[header.arrays_offset : ids_end].data)
+    CHECKSUM.pack_into(out.data, ids_end, ids_checksum)
+    blocks: tuple[object, ...] = (batch.indptr, batch.sources, batch.edge_positions)
+    if batch.edge_weights is not None:
+        blocks = (*blocks, batch.edge_weights)
+    if batch.distinct is not None:
+        blocks = (*blocks, batch.distinct.of_nodes, batch.seed_of)
     blocks_end = _store(out, header.prefix_bytes, blocks, header.blocks_layout)
-    _CHECKSUM.pack_into(out.data, blocks_end, _digest(out[header.prefix_bytes : blocks_end].data, ids_checksum))
-    _HEADER.pack_into(
-        out.data,
-        0,
-        _MAGIC,
-        VERSION,
-        header.id_bytes,
-        header.position_bytes,
-        header.number,
-        header.num_seeds,
-        header.num_nodes,
-        header.num_expanded,
-        header.num_edges,
-        header.num_hops,
-    )
-    _CHECKSUM.pack_into(out.data, _HEADER.size, _first_digest(out.data))
+    CHECKSUM.pack_into(out.data, blocks_end, _digest(out[header.prefix_bytes : blocks_end].data, ids_checksum))
+    out[: header.checksum_offset] = np.frombuffer(header.pack(), np.uint8)
+    CHECKSUM.pack_into(out.data, header.checksum_offset, _first_digest(out.data, header))
 
 
 def encode_batch(batch: SampledBatch, num_nodes_total: int) -> bytes:
@@ -141,43 +112,53 @@ def decode_header(data: _Data) -> RecordHeader:
     Raises FormatError for anything that encode_into() did not write.
     """
     view = _view(data)
-    if len(view) < _ARRAYS_OFFSET or view[:4] != _MAGIC:
+    if len(view) < SHORTEST_HEADER or view[:4] != MAGIC:
         raise FormatError(
             f"sampled batch: {len(view)} bytes do not start with a record's header; rebuild the file that contains it"
         )
-    _, version, id_bytes, position_bytes, number, *counts = _HEADER.unpack_from(view)
-    if version != VERSION:
-        raise FormatError(f"sampled batch: version {version}, this diskhop reads version {VERSION}; rebuild its file")
-    if id_bytes not in _WIDTHS or position_bytes not in _WIDTHS:
+    version = int.from_bytes(view[4:6], "little")
+    if version not in HEADERS:
+        raise FormatError(
+            f"sampled batch: version {version}, this diskhop reads versions {PLAIN_VERSION} to {VERSION}; "
+            "rebuild its file"
+        )
+    if len(view) < HEADERS[version].size + CHECKSUM.size:
+        raise _damaged(f"it ends after {len(view)} bytes, within its header")
+    _, _, id_bytes, position_bytes, number, *counts = HEADERS[version].unpack_from(view)
+    if id_bytes not in WIDTHS or position_bytes not in WIDTHS:
         raise _damaged(f"its widths are {id_bytes} and {position_bytes} bytes, not 4 or 8")
-    num_seeds, num_nodes, num_expanded, num_edges, num_hops = counts
+    num_seeds, num_rows, num_expanded, num_edges, num_hops, parts, num_repeated = (*counts, 0, 0)[:7]
+    if (version == VERSION) != (0 < parts < 8) or (num_repeated > 0 and not parts & DISJOINT):
+        raise _damaged(f"its parts are {parts}, with {num_repeated} nodes of a disjoint batch")
     header = RecordHeader(
         id_bytes=id_bytes,
         position_bytes=position_bytes,
         number=number,
         num_seeds=num_seeds,
-        num_nodes=num_nodes,
+        num_rows=num_rows,
         num_expanded=num_expanded,
         num_edges=num_edges,
         num_hops=num_hops,
+        parts=parts,
+        num_repeated=num_repeated,
     )
     first_bytes = min(FIRST_BYTES, header.num_bytes)
     if len(view) < first_bytes:
         raise _damaged(f"it ends after {len(view)} bytes, its counts need {header.num_bytes}")
-    _compare(_first_digest(view[:first_bytes]), view, _HEADER.size)
+    _compare(_first_digest(view[:first_bytes], header), view, header.checksum_offset)
     return header
 
 
 def decode_node_ids(data: _Data, pool: BufferPool | None = None) -> NodeIds:
-    """Read the node ids, int64 (nodes), from at least a record's prefix. Raises FormatError, see decode_header().
+    """Read the distinct node ids, int64 (rows), from at least a record's prefix. Raises FormatError: decode_header().
 
     The array is in a buffer of the pool, if given.
     """
     view = _view(data)
     header = decode_header(view)
     _check_ids(view, header)
-    stored = _lay_out(view, _ARRAYS_OFFSET, header.ids_layout)[2]
-    node_ids = _empty(8 * header.num_nodes, pool).view(np.int64)
+    stored = _lay_out(view, header.arrays_offset, header.ids_layout)[2]
+    node_ids = _empty(8 * header.num_rows, pool).view(np.int64)
     np.copyto(node_ids, stored)
     if len(node_ids) and node_ids.min() < 0:
         raise _damaged("it breaks the rule that node ids are not negative")
@@ -194,30 +175,47 @@ def decode_batch(data: _Data, pool: BufferPool | None = None) -> SampledBatch:
     if header.num_bytes != len(view):
         raise _damaged(f"its counts need {header.num_bytes} bytes, it has {len(view)}")
     ids_checksum = _check_ids(view, header)
-    blocks_end = header.num_bytes - _CHECKSUM.size
+    blocks_end = header.num_bytes - CHECKSUM.size
     _compare(_digest(view[header.prefix_bytes : blocks_end], ids_checksum), view, blocks_end)
-    nodes_by_hop, edges_by_hop, *ids = _lay_out(view, _ARRAYS_OFFSET, header.ids_layout)
-    indptr, sources, positions = _lay_out(view, header.prefix_bytes, header.blocks_layout)
-    wide = (*ids, indptr, positions)
-    counts = [len(array) for array in wide]
-    buffer = _empty(8 * sum(counts) + sources.nbytes, pool)
-    copies = np.split(buffer[: 8 * sum(counts)].view(np.int64), np.cumsum(counts[:-1]))
-    for copy, array in zip(copies, wide, strict=True):
+    batch = _copy_batch(view, header, pool)
+    _check_consistent(batch)
+    return batch
+
+
+def _copy_batch(view: memoryview, header: RecordHeader, pool: BufferPool | None) -> SampledBatch:
+    """Copy the arrays of a checked record into one buffer, those of 8 bytes first."""
+    nodes_by_hop, edges_by_hop, ids = _lay_out(view, header.arrays_offset, header.ids_layout)
+    indptr, sources, positions, *more = _lay_out(view, header.prefix_bytes, header.blocks_layout)
+    stored: list[tuple[NDArray[Any], DTypeLike]] = [(ids, np.int64), (indptr, np.int64), (positions, np.int64)]
+    if header.parts & DISJOINT:
+        node_rows, seed_of = more[-2:]
+        if len(node_rows) and not (node_rows.min() >= 0 and node_rows.max() < header.num_rows):
+            raise _damaged("it breaks the rule that nodes are among the batch's rows")
+        stored += [(ids[node_rows], np.int64), (node_rows, np.int64), (seed_of, np.int64)]
+    num_wide = len(stored)
+    stored.append((sources, np.int32))
+    if header.parts & EDGE_WEIGHTS:
+        stored.append((more[0], np.float32))
+    sizes = [np.dtype(dtype).itemsize * len(array) for array, dtype in stored]
+    parts = np.split(_empty(sum(sizes), pool), np.cumsum(sizes[:-1]))
+    copies: list[NDArray[Any]] = [part.view(dtype) for part, (_, dtype) in zip(parts, stored, strict=True)]
+    for copy, (array, _) in zip(copies, stored, strict=True):
         np.copyto(copy, array)
-    local_sources = buffer[8 * sum(counts) :].view(np.int32)
-    np.copyto(local_sources, sources)
-    batch = SampledBatch(
+    is_disjoint = bool(header.parts & DISJOINT)
+    return SampledBatch(
         number=header.number,
         num_seeds=header.num_seeds,
-        node_ids=copies[0],
+        node_ids=copies[3] if is_disjoint else copies[0],
         indptr=copies[1],
-        sources=local_sources,
+        sources=copies[num_wide],
         edge_positions=copies[2],
         num_sampled_nodes=tuple(nodes_by_hop.tolist()),
         num_sampled_edges=tuple(edges_by_hop.tolist()),
+        edge_weights=copies[num_wide + 1] if header.parts & EDGE_WEIGHTS else None,
+        seed_of=copies[5] if is_disjoint else None,
+        distinct=DistinctRows(copies[0], copies[4]) if is_disjoint else None,
+        by_hop=not header.parts & ALL_NODES,
     )
-    _check_consistent(batch)
-    return batch
 
 
 def _check_consistent(batch: SampledBatch) -> None:
@@ -236,6 +234,10 @@ def _check_consistent(batch: SampledBatch) -> None:
         "sources are nodes of the batch": num_edges == 0
         or (batch.sources.min() >= 0 and batch.sources.max() < num_nodes),
         "edge positions are not negative": num_edges == 0 or batch.edge_positions.min() >= 0,
+        "edges of all nodes are of nodes expanded": batch.by_hop or batch.num_sampled_nodes[-1] == 0,
+        "every node belongs to a seed": batch.seed_of is None
+        or num_nodes == 0
+        or (batch.seed_of.min() >= 0 and batch.seed_of.max() < batch.num_seeds),
     }
     for rule, holds in rules.items():
         if not holds:
@@ -250,41 +252,33 @@ def _check_ids(view: memoryview, header: RecordHeader) -> int:
     """Check the prefix and return its checksum."""
     if len(view) < header.prefix_bytes:
         raise _damaged(f"its node ids end at byte {header.prefix_bytes}, it has {len(view)}")
-    ids_end = header.prefix_bytes - _CHECKSUM.size
-    checksum = _digest(view[_ARRAYS_OFFSET:ids_end])
+    ids_end = header.prefix_bytes - CHECKSUM.size
+    checksum = _digest(view[header.arrays_offset : ids_end])
     _compare(checksum, view, ids_end)
     return checksum
 
 
-def _store(out: NDArray[np.uint8], offset: int, arrays: tuple[object, ...], layout: _Layout) -> int:
+def _store(out: NDArray[np.uint8], offset: int, arrays: tuple[object, ...], layout: Layout) -> int:
     """Write arrays one after another, padded with zeros, and return their end."""
     for values, (dtype, count) in zip(arrays, layout, strict=True):
         end = offset + np.dtype(dtype).itemsize * count
         np.copyto(out[offset:end].view(dtype), np.asarray(values), casting="unsafe")
-        offset += _padded(end - offset)
+        offset += padded(end - offset)
         out[end:offset] = 0
     return offset
 
 
-def _lay_out(view: memoryview, offset: int, layout: _Layout) -> list[NDArray[np.generic]]:
+def _lay_out(view: memoryview, offset: int, layout: Layout) -> list[NDArray[np.generic]]:
     """View the bytes from an offset on as read-only arrays."""
     arrays: list[NDArray[np.generic]] = []
     for dtype, count in layout:
         arrays.append(np.frombuffer(view, dtype, count, offset))
-        offset += _padded(arrays[-1].nbytes)
+        offset += padded(arrays[-1].nbytes)
     return arrays
 
 
 def _empty(num_bytes: int, pool: BufferPool | None) -> NDArray[np.uint8]:
     return np.empty(num_bytes, np.uint8) if pool is None else pool.take(num_bytes)
-
-
-def _layout_bytes(layout: _Layout) -> int:
-    return sum(_padded(np.dtype(dtype).itemsize * count) for dtype, count in layout)
-
-
-def _padded(num_bytes: int) -> int:
-    return -(-num_bytes // 8) * 8
 
 
 def _view(data: _Data) -> memoryview:
@@ -295,14 +289,14 @@ def _digest(data: memoryview, seed: int = 0) -> int:
     return xxhash.xxh3_64_intdigest(data, seed)
 
 
-def _first_digest(data: memoryview) -> int:
-    hasher = xxhash.xxh3_64(data[: _HEADER.size])
-    hasher.update(data[_ARRAYS_OFFSET:FIRST_BYTES])
+def _first_digest(data: memoryview, header: RecordHeader) -> int:
+    hasher = xxhash.xxh3_64(data[: header.checksum_offset])
+    hasher.update(data[header.arrays_offset : FIRST_BYTES])
     return hasher.intdigest()
 
 
 def _compare(actual: int, view: memoryview, offset: int) -> None:
-    (expected,) = _CHECKSUM.unpack_from(view, offset)
+    (expected,) = CHECKSUM.unpack_from(view, offset)
     if actual != expected:
         raise _damaged(f"its checksum at byte {offset} is {actual:016x}, not {expected:016x}")
 

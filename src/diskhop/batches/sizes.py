@@ -18,18 +18,22 @@ class BatchSizes:
 
     block_bytes: bytes of its nodes and edges in memory.
     record_bytes: bytes of its record in a trace.
-    num_nodes: number of its rows.
+    num_nodes: number of its nodes.
+    num_rows: number of its distinct nodes.
     node_ids: its rows, ascending, without headroom.
     hop_read_bytes: memory in which a sampling thread reads one hop of lists from the disk.
     workspace_bytes: other working memory of a sampling thread.
+    repeats_nodes: True if the batches are disjoint, so that a node may be there repeatedly.
     """
 
     block_bytes: int
     record_bytes: int
     num_nodes: int
+    num_rows: int
     node_ids: NodeIds
     hop_read_bytes: int
     workspace_bytes: int
+    repeats_nodes: bool = False
 
     def num_misses(self, first_rows: int) -> int:
         """Rows of a batch that are not among the first rows of the table."""

@@ -30,15 +30,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
-from diskhop.batches.record import (
-    FIRST_BYTES,
-    RecordHeader,
-    decode_batch,
-    decode_header,
-    decode_node_ids,
-    describe_batch,
-    encode_into,
-)
+from diskhop.batches.record import decode_batch, decode_header, decode_node_ids, describe_batch, encode_into
+from diskhop.batches.record_header import FIRST_BYTES, RecordHeader
 from diskhop.errors import ConfigError, FormatError
 from diskhop.io.atomic import destination_errors
 from diskhop.io.streams import in_pieces

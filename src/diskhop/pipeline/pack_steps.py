@@ -252,7 +252,7 @@ class LayoutBuilder:
         row_bytes = self.table.row_bytes
         headers = [trace.header(index) for index in range(len(trace))]
         # Besides rows: heads, each batch's last block and shared list, the file's end, and the trace during packing.
-        num_nodes = sum(header.num_nodes for header in headers)
+        num_nodes = sum(header.num_rows for header in headers)
         record_bytes = sum(header.num_bytes for header in headers)
         other_bytes = 2 * record_bytes + 8 * num_nodes + 4 * BLOCK_BYTES * (len(headers) + 1)
         bytes_per_epoch = (self.disk_bytes - len(resident) * row_bytes) // len(self.samples.epochs)

@@ -19,7 +19,7 @@ from diskhop.pipeline.sizes import batch_bytes, bytes_per_row_made
 from diskhop.plans import SampledPlan
 from diskhop.protocols import FeatureStore, SampledBatch
 from diskhop.sampling.cached_topology import AnyTopology
-from diskhop.stores.resources import PreparedBatches, whole_rows
+from diskhop.stores.resources import PreparedBatches, repeat_rows, whole_rows
 from diskhop.system.memory import buffer_bytes
 
 
@@ -43,7 +43,7 @@ class PipelineParts:
 
     def fetch_bytes(self, sampled: SampledBatch, store_bytes: int) -> int:
         """Bytes of a batch from its submission until its rows are assembled. store_bytes: the store's part."""
-        num_bytes = buffer_bytes(sampled.num_bytes) + store_bytes
+        num_bytes = buffer_bytes(sampled.num_bytes) + sampled.repeating_bytes + store_bytes
         if self.plan.bytes_assembled:
             return num_bytes
         return num_bytes + sampled.num_nodes * bytes_per_row_made(self.dataset)
@@ -64,6 +64,8 @@ class PipelineParts:
             return
         rows = self.store.collect(batch.ticket)
         batch.counts = rows.counts
+        if (distinct := batch.sampled.distinct) is not None:
+            rows = repeat_rows(rows, distinct.of_nodes)
         if self.plan.bytes_assembled:
             raw = whole_rows(rows, self.pool, self.plan.threads)
         else:

@@ -22,7 +22,8 @@ _MEASURED_BATCHES = 5
 
 def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -> BatchSizes:
     """Sample a few batches of every seed set and return the largest sizes, with headroom."""
-    most_block_bytes = most_record_bytes = most_hop_bytes = workspace_bytes = 0
+    most_block_bytes = most_record_bytes = most_nodes = most_hop_bytes = workspace_bytes = 0
+    repeats_nodes = False
     most_ids: NodeIds = np.empty(0, np.int64)
     # Mapped, since nothing is reserved yet; the OS may keep the pages it touches.
     engine = open_engine("threads", 1).engine
@@ -31,18 +32,22 @@ def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -
             sampler = open_sampler(topology, seed_set.sampler, seed)
             for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
                 batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
-                most_block_bytes = max(most_block_bytes, batch.num_bytes)
+                most_block_bytes = max(most_block_bytes, batch.num_bytes + batch.repeating_bytes)
+                most_nodes = max(most_nodes, batch.num_nodes)
+                repeats_nodes |= batch.distinct is not None
                 record = describe_batch(batch, topology.num_nodes)
                 most_record_bytes = max(most_record_bytes, record.num_bytes)
-                most_ids = max(most_ids, batch.node_ids, key=len)
+                most_ids = max(most_ids, batch.row_ids, key=len)
                 hops = zip(batch.num_sampled_nodes[:-1], batch.num_sampled_edges, strict=True)
                 most_hop_bytes = max(most_hop_bytes, *(hop_read_bytes(*hop) for hop in hops))
             workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
     return BatchSizes(
         block_bytes=int(most_block_bytes * HEADROOM),
         record_bytes=int(most_record_bytes * HEADROOM),
-        num_nodes=int(len(most_ids) * HEADROOM),
+        num_nodes=int(most_nodes * HEADROOM),
+        num_rows=int(len(most_ids) * HEADROOM),
         node_ids=np.sort(most_ids),
         hop_read_bytes=int(most_hop_bytes * HEADROOM),
         workspace_bytes=int(workspace_bytes * HEADROOM),
+        repeats_nodes=repeats_nodes,
     )

@@ -42,7 +42,7 @@ def sample_short_trace(
     seed_set = workload.seed_sets[0]
     id_dtype = np.dtype(np.uint32 if dataset.num_nodes < 2**32 else np.int64)
     trace_bytes = int(budget.available_bytes * _MOST_SHARE)
-    most_batches = max(2, min(_MOST_BATCHES, trace_bytes // max(1, sizes.num_nodes * id_dtype.itemsize)))
+    most_batches = max(2, min(_MOST_BATCHES, trace_bytes // max(1, sizes.num_rows * id_dtype.itemsize)))
     node_ids: list[NDArray[np.uint32] | NodeIds] = []
     seconds: list[float] = []
     block_bytes = record_bytes = 0
@@ -57,7 +57,7 @@ def sample_short_trace(
             started = time.perf_counter()
             batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=number // workload.num_batches, number=number)
             seconds.append(time.perf_counter() - started)
-            node_ids.append(np.sort(batch.node_ids).astype(id_dtype))
+            node_ids.append(np.sort(batch.row_ids).astype(id_dtype))
             block_bytes += batch.num_bytes
             record_bytes += describe_batch(batch, dataset.num_nodes).num_bytes
             if middle is None or number == 1:

@@ -80,7 +80,7 @@ def plan_store(
         max_gap_bytes=disk.break_even_gap_bytes,
         max_read_bytes=_MAX_READ_BYTES,
         staging_bytes=room.reserved["staging"],
-        batch_rows=sizes.num_nodes,
+        batch_rows=sizes.num_rows,
         share=share,
         ordered=planning.ordered,
         pinned=workload.pinned or PINNED[0],
@@ -156,7 +156,7 @@ class _StorePlanning:
             **self._workload.also_held,
             "sampled ahead": num_blocks * buffer_bytes(sizes.block_bytes) + tracing_bytes,
             "sampling": threads * sizes.workspace_bytes,
-            "sorting ids": sizes.num_nodes * BYTES_PER_ROW_TO_JOIN,
+            "sorting ids": sizes.num_rows * BYTES_PER_ROW_TO_JOIN,
         }
 
     def _take_lists_and_staging(self, room: StoreRoom) -> None:

@@ -20,5 +20,5 @@ def count_accesses(topology: AnyTopology, seed_set: SeedSet) -> NDArray[np.uint3
     sampler = open_sampler(topology, seed_set.sampler, seed=0)
     for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
         batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
-        counts[batch.node_ids] += 1
+        counts[batch.row_ids] += 1
     return counts

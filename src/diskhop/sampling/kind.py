@@ -17,8 +17,10 @@ class SamplerKind:
     name: value of `SamplerSpec.kind`.
     check: raises ConfigError for a spec that the sampler cannot serve.
     open: makes a sampler of a topology from a checked spec, a seed and the pool that batches take their memory from.
+    examples: specs that it serves on any graph. The contract of samplers is tested on each.
     """
 
     name: str
     check: Callable[[SamplerSpec], None]
     open: Callable[[AnyTopology, SamplerSpec, int, BufferPool], Sampler]
+    examples: tuple[SamplerSpec, ...]

@@ -7,7 +7,7 @@ import numpy as np
 from diskhop._native import BufferPool
 from diskhop.config.train import FANOUT
 from diskhop.errors import ConfigError, FormatError
-from diskhop.protocols import NEIGHBOR, NodeIds, Purpose, SampledBatch, SamplerSpec
+from diskhop.protocols import NEIGHBOR, NodeIds, Purpose, SampledBatch, SamplerSpec, neighbor_spec
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.sampling.kind import SamplerKind
 
@@ -68,4 +68,9 @@ class NeighborSampler:
         )
 
 
-KIND = SamplerKind(name=NEIGHBOR, check=check_fanouts, open=NeighborSampler)
+KIND = SamplerKind(
+    name=NEIGHBOR,
+    check=check_fanouts,
+    open=NeighborSampler,
+    examples=(neighbor_spec((4, 3)), neighbor_spec((-1,))),
+)

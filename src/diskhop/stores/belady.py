@@ -115,8 +115,8 @@ class BeladyStore:
             self._next_plan = _Plan(self._resources, self._num_plans)
             self._num_plans += 1
             self._next_plan.changes.allocate(2 * self._capacity * self._id_dtype.itemsize)
-        self._next_plan.uses.allocate(batch.num_nodes * np.dtype(np.uint32).itemsize)
-        self._next_plan.changes.allocate(2 * batch.num_nodes * self._id_dtype.itemsize)
+        self._next_plan.uses.allocate(batch.num_rows * np.dtype(np.uint32).itemsize)
+        self._next_plan.changes.allocate(2 * batch.num_rows * self._id_dtype.itemsize)
 
     def free_disk(self) -> None:
         """See LookAheadStore. Nothing is kept on the disk."""
@@ -148,7 +148,7 @@ class BeladyStore:
             fill = _Fill(fill_ids, self._cache.replace(out_ids, fill_ids))
         plan.num_submitted += 1
         in_positions, out_ids = plan.read_changes(plan.num_submitted)
-        ids = np.ascontiguousarray(batch.node_ids)
+        ids = np.ascontiguousarray(batch.row_ids)
         found = self._cache.find(ids)
         in_slots = self._cache.replace(out_ids, ids[in_positions])
         also_bytes = in_positions.nbytes + in_slots.nbytes
@@ -256,13 +256,13 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     """Give memory to a few batches in flight, then to cached rows, and disk space to superbatches."""
     sizes = room.sizes
     room.require(
-        belady_reserves(table, wishes.cache_rows(table), sizes.num_nodes),
+        belady_reserves(table, wishes.cache_rows(table), sizes.num_rows),
         assembles=True,
-        extra_bytes=scanned_bytes(table, sizes.num_nodes),
+        extra_bytes=scanned_bytes(table, sizes.num_rows),
     )
     room.grow_in_flight(wishes.batches_before_cache())
     cache_rows = keep_rows(table, room, wishes, belady_reserves)
-    bytes_per_batch = sizes.record_bytes + sizes.num_nodes * _PLANNED_BYTES_PER_ROW + _PLANNED_BYTES_PER_BATCH
+    bytes_per_batch = sizes.record_bytes + sizes.num_rows * _PLANNED_BYTES_PER_ROW + _PLANNED_BYTES_PER_BATCH
     return StoreShare(
         reserves=room.reserves,
         cache_rows=cache_rows,

@@ -30,8 +30,8 @@ class GatheringStore:
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Future[Rows]:
         """See FeatureStore."""
-        make_room(buffer_bytes(batch.num_nodes * self.table.row_bytes))
-        return self._thread.submit(self._read, batch.node_ids)
+        make_room(buffer_bytes(batch.num_rows * self.table.row_bytes))
+        return self._thread.submit(self._read, batch.row_ids)
 
     def collect(self, ticket: Future[Rows]) -> Rows:
         """See FeatureStore."""

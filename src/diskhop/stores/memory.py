@@ -34,10 +34,10 @@ class MemoryStore:
 
     def collect(self, ticket: SampledBatch) -> Rows:
         """See FeatureStore."""
-        num_bytes = ticket.num_nodes * self.table.row_bytes
-        counts = FetchCounts(rows_requested=ticket.num_nodes, rows_hit=ticket.num_nodes, bytes_needed=num_bytes)
-        segment = RowSegment(self._rows, from_rows=ticket.node_ids)
-        return Rows(ticket.num_nodes, self.table.row_bytes, (segment,), counts)
+        num_bytes = ticket.num_rows * self.table.row_bytes
+        counts = FetchCounts(rows_requested=ticket.num_rows, rows_hit=ticket.num_rows, bytes_needed=num_bytes)
+        segment = RowSegment(self._rows, from_rows=ticket.row_ids)
+        return Rows(ticket.num_rows, self.table.row_bytes, (segment,), counts)
 
     def cancel(self, ticket: SampledBatch) -> None:
         """See FeatureStore."""

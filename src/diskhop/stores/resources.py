@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File, RowReader, SharedScan, copy_rows
 from diskhop.batches.trace import TraceSettings
 from diskhop.counters import FetchCounts
 from diskhop.plans import StoreShare
-from diskhop.protocols import Bytes, LookAheadStore, NodeIds, Rows, SampledBatch, Table, TicketT
+from diskhop.protocols import Bytes, LookAheadStore, NodeIds, Rows, RowSegment, SampledBatch, Table, TicketT
 
 _ROWS_PER_PIECE = 1 << 16
 
@@ -80,6 +83,26 @@ def rows_in_place(rows: Rows) -> Bytes | None:
         if segment.from_rows is None and segment.to_rows is None:
             return segment.buffer
     return None
+
+
+def repeat_rows(rows: Rows, of_nodes: NDArray[np.int64]) -> Rows:
+    """Return the rows of nodes that have theirs repeatedly; nothing is copied.
+
+    of_nodes: int64 (nodes), the row of each node.
+    """
+    segments = []
+    for segment in rows.segments:
+        if segment.to_rows is None:
+            # The segment has all rows.
+            from_rows = of_nodes if segment.from_rows is None else segment.from_rows[of_nodes]
+            segments.append(RowSegment(segment.buffer, from_rows=from_rows))
+            continue
+        places = np.full(rows.num_rows, -1, np.int64)
+        places[segment.to_rows] = np.arange(len(segment.to_rows)) if segment.from_rows is None else segment.from_rows
+        node_places = places[of_nodes]
+        to_rows = np.flatnonzero(node_places >= 0)
+        segments.append(RowSegment(segment.buffer, from_rows=node_places[to_rows], to_rows=to_rows))
+    return replace(rows, num_rows=len(of_nodes), segments=tuple(segments))
 
 
 def whole_rows(rows: Rows, pool: BufferPool, threads: int) -> Bytes:

@@ -16,6 +16,7 @@ from diskhop.protocols import Table
 from diskhop.stores.in_flight import FEW_IN_FLIGHT, MOST_IN_FLIGHT, BatchesInFlight
 from diskhop.stores.resources import PreparedBatches
 from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
+from diskhop.system.memory import buffer_bytes
 
 # Staging works in eighths: enough reads in flight, small enough to stay in the CPU's caches when rows are copied from
 # there (32 MiB is a quarter slower; see docs/log.md).
@@ -118,6 +119,9 @@ class StoreRoom:
         Raises BudgetError, naming the smallest budget that works.
         """
         self._names = tuple(smallest)
+        if self.sizes.repeats_nodes and not assembles:
+            # The distinct rows are read to other memory than the model's.
+            assembles, extra_bytes = True, extra_bytes + self._batch_bytes - buffer_bytes(self.sizes.block_bytes)
         self.in_flight = BatchesInFlight.fewest(
             self._batch_bytes,
             self.sizes.block_bytes,
@@ -148,7 +152,7 @@ class StoreRoom:
 
 def divide_for_batches(_table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     """Give memory to batches in flight only: the division of a store that keeps nothing."""
-    room.require({}, extra_bytes=room.sizes.num_nodes * BYTES_PER_ROW_IN_FLIGHT)
+    room.require({}, extra_bytes=room.sizes.num_rows * BYTES_PER_ROW_IN_FLIGHT)
     room.grow_in_flight(wishes.most_in_flight or MOST_IN_FLIGHT)
     return StoreShare()
 
@@ -162,7 +166,7 @@ def keep_rows(table: Table, room: StoreRoom, wishes: StoreWishes, reserves: Rese
     """Return how many rows are cached: what --cache asks for, which is reserved already, or what fits."""
     num_rows, why = wishes.cache_rows(table), "--cache"
     if wishes.cache_bytes is None:
-        batch_rows = room.sizes.num_nodes
+        batch_rows = room.sizes.num_rows
         empty = reserves(table, 0, batch_rows)
         num_rows = min(room.left_bytes // row_bytes_reserved(table, reserves), table.num_rows)
         for name, num_bytes in reserves(table, num_rows, batch_rows).items():

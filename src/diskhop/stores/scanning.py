@@ -115,7 +115,7 @@ class ScanningStore:
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> ScannedBatch:
         """See FeatureStore."""
-        ids = np.ascontiguousarray(batch.node_ids)
+        ids = np.ascontiguousarray(batch.row_ids)
         return self._scan.begin(ids, self._find(ids), make_room)
 
     def collect(self, ticket: ScannedBatch) -> Rows:

@@ -60,7 +60,7 @@ class SharedStore:
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> BufferTicket:
         """See FeatureStore. Raises BudgetError for a batch larger than the whole buffer."""
-        ids = np.ascontiguousarray(batch.node_ids)
+        ids = np.ascontiguousarray(batch.row_ids)
         lacking_rows = len(ids) - len(self._rows)
         if lacking_rows > 0:
             smallest_bytes = self._memory_bytes + lacking_rows * (self.table.row_bytes + _SLOT_BYTES)
@@ -101,7 +101,7 @@ class SharedStore:
 
 def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     """Give memory to all extractors that fit, then to batches in flight, then to unused rows of the buffer."""
-    batch_rows = room.sizes.num_nodes
+    batch_rows = room.sizes.num_rows
     room.require(
         shared_reserves(table, _rows_of(LEAST_EXTRACTORS, table, batch_rows, wishes), batch_rows),
         assembles=True,
@@ -132,7 +132,7 @@ def _rows_of(extractors: int, table: Table, batch_rows: int, wishes: StoreWishes
 
 def _choose_extractors(table: Table, room: StoreRoom, wishes: StoreWishes) -> int:
     """Return how many extractors fit (GNNDrive, section 4.2), at most _MOST_EXTRACTORS."""
-    row_bytes, batch_rows = row_bytes_reserved(table, shared_reserves), room.sizes.num_nodes
+    row_bytes, batch_rows = row_bytes_reserved(table, shared_reserves), room.sizes.num_rows
     least_rows = _rows_of(LEAST_EXTRACTORS, table, batch_rows, wishes)
     extractors, num_bytes = LEAST_EXTRACTORS, 0
     while extractors < _MOST_EXTRACTORS:

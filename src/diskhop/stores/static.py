@@ -58,7 +58,7 @@ def find_below(capacity: int) -> FindRows:
 
 def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     """Give memory to a few batches in flight, then to cached rows."""
-    batch_rows = room.sizes.num_nodes
+    batch_rows = room.sizes.num_rows
     room.require(
         static_reserves(table, wishes.cache_rows(table), batch_rows),
         assembles=True,

@@ -38,17 +38,17 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     layout = cast(Layout | None, wishes.prepared)
     sizes = room.sizes
     wanted_rows = wishes.cache_rows(table) if layout is None else layout.num_held
-    num_misses = sizes.num_misses(wanted_rows) if wishes.pins_first_rows else sizes.num_nodes
+    num_misses = sizes.num_misses(wanted_rows) if wishes.pins_first_rows else sizes.num_rows
     batch_own_rows = own_rows(table, num_misses, 0)
     if layout is not None:
         batch_own_rows = max(batch_own_rows, layout.most_own_rows)
     smallest = {
-        **packed_reserves(table, wanted_rows, sizes.num_nodes),
+        **packed_reserves(table, wanted_rows, sizes.num_rows),
         "packed rows": _LEAST_PACKED * batch_own_rows * table.row_bytes,
-        "packing": packing_bytes(table, _SMALLEST_PARTITION_BYTES) + packed_batch_bytes(sizes.num_nodes),
+        "packing": packing_bytes(table, _SMALLEST_PARTITION_BYTES) + packed_batch_bytes(sizes.num_rows),
     }
     record_bytes = 0 if layout is None else sizes.record_bytes
-    room.require(smallest, assembles=True, extra_bytes=head_bytes(sizes.num_nodes, record_bytes))
+    room.require(smallest, assembles=True, extra_bytes=head_bytes(sizes.num_rows, record_bytes))
     room.grow_in_flight(wishes.batches_before_cache())
     buffer_rows, partition_bytes = _choose_packing(table, room, batch_own_rows, layout)
     if layout is None:
@@ -57,7 +57,7 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
         cache_rows = layout.num_held
         epochs = f"{len(layout.epochs)} epochs" if len(layout.epochs) > 1 else "1 epoch"
         room.reasons.append(f"Using {epochs} packed in {layout.path}; {layout.num_held} rows stay in memory")
-    bytes_per_batch = sizes.record_bytes + chunk_bytes(table, sizes.num_nodes, batch_own_rows)
+    bytes_per_batch = sizes.record_bytes + chunk_bytes(table, sizes.num_rows, batch_own_rows)
     return StoreShare(
         reserves=room.reserves,
         cache_rows=cache_rows,

@@ -112,8 +112,8 @@ class PackedStore:
         """See LookAheadStore."""
         if self._next is None:
             self._next = self._new_file()
-        num_packed = self._resident.count_missing(batch.node_ids)
-        self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes, self._resident.num_rows)
+        num_packed = self._resident.count_missing(batch.row_ids)
+        self._next.add(batch.number, batch.num_rows, num_packed, self.table.row_bytes, self._resident.num_rows)
 
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
         """See LookAheadStore."""

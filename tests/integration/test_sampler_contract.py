@@ -1,0 +1,244 @@
+"""One contract for every sampler in the registry: the same batches with the right rows, whatever carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diskhop._native import BufferPool
+from diskhop.batches.record import decode_batch, encode_batch
+from diskhop.batches.trace import TraceReader, TraceWriter
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.disk.model import assumed_disk_model
+from diskhop.errors import ConfigError
+from diskhop.io.engine import open_engine
+from diskhop.pipeline.batch import MiniBatch, Pass
+from diskhop.pipeline.pack_ahead import pack_epochs
+from diskhop.pipeline.pack_steps import Samples
+from diskhop.pipeline.pipeline import open_pipeline
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
+from diskhop.plans import SampledPlan
+from diskhop.protocols import NodeRows, Purpose, SampledBatch, SamplerSpec
+from diskhop.sampling.cached_topology import NeighborCacheOptions, open_cached_topology
+from diskhop.sampling.samplers import SAMPLERS, open_sampler
+from diskhop.sampling.seeds import SeedSet
+from diskhop.sampling.topology import open_topology
+from diskhop.stores.stores import STORES
+from tests.graphs import threads_engine
+from tests.runs import small_graph
+from tests.toys import first_neighbors
+from tests.unit.sampling_oracle import assert_same_batch
+
+SPECS = [spec for kind in (*SAMPLERS.values(), first_neighbors.KIND) for spec in kind.examples]
+BATCH_SIZE = 60
+SEED = 5
+
+
+def name_of(spec: SamplerSpec) -> str:
+    return "-".join([spec.kind, *map(str, spec.fanouts), *(f"{name}={value}" for name, value in spec.parameters)])
+
+
+each_spec = pytest.mark.parametrize("spec", SPECS, ids=name_of)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _toy_registered() -> Iterator[None]:
+    """The contract holds for a sampler that is only registered, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SAMPLERS, "first", first_neighbors.KIND)
+        yield
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    path = tmp_path_factory.mktemp("graphs") / "sbm"
+    options = {"num_nodes": 1500, "dim": 20, "num_classes": 3, "num_edges": 9000, "train_fraction": 0.25, "seed": 2}
+    small_graph(path, homophily=0.7, signal=1.0, **options)
+    return open_dataset(path)
+
+
+def seeds_of(dataset: Dataset) -> NodeRows:
+    seeds = dataset.split_rows("train")
+    assert seeds is not None
+    return seeds
+
+
+def pass_over(dataset: Dataset, spec: SamplerSpec) -> Pass:
+    seeds = seeds_of(dataset)
+    numbers = range(-(-len(seeds) // BATCH_SIZE))
+    return Pass(
+        seeds=seeds,
+        numbers=numbers,
+        batch_size=BATCH_SIZE,
+        sampler=spec,
+        seed=SEED,
+        purpose=Purpose.TRAIN,
+        epoch=0,
+    )
+
+
+def sample_all(dataset: Dataset, spec: SamplerSpec) -> list[SampledBatch]:
+    """The batches without a pipeline, of the mapped topology."""
+    wanted = pass_over(dataset, spec)
+    with open_topology(dataset.topology, "mapped", threads_engine(), Budget(1)) as topology:
+        sampler = open_sampler(topology, spec, SEED)
+        return [
+            sampler.sample(wanted.seeds_of(number), purpose=wanted.purpose, epoch=0, number=number)
+            for number in wanted.numbers
+        ]
+
+
+def plan_for(
+    dataset: Dataset, spec: SamplerSpec, store: str, scratch: Path, *, is_lent: bool, threads: int, **more: Any
+) -> SampledPlan:
+    seed_set = SeedSet(
+        purpose=Purpose.TRAIN, seeds=seeds_of(dataset), batch_size=BATCH_SIZE, sampler=spec, is_shuffled=False
+    )
+    workload = Workload(
+        seed_sets=(seed_set,),
+        seed=SEED,
+        store=store,
+        engine="threads",
+        threads=threads,
+        reads_lent_rows=is_lent,
+        ordered="ordered" in STORES[store].uses,
+        scratch=str(scratch) if "scratch" in STORES[store].uses else None,
+        **more,
+    )
+    return choose_plan(dataset, workload, Budget(200_000_000), assumed_disk_model())
+
+
+def check(dataset: Dataset, batches: Iterator[MiniBatch], expected: list[SampledBatch], is_lent: bool) -> None:
+    table = dataset.features()
+    assert table is not None
+    features = np.fromfile(table.path, np.float32).reshape(dataset.num_nodes, -1)
+    number = 0
+    for number, batch in enumerate(batches, 1):
+        assert_same_batch(batch.sampled, expected[number - 1])
+        x = batch.x.numpy()
+        assert batch.rows is None or is_lent, "the consumer takes rows in their order alone"
+        np.testing.assert_array_equal(x if batch.rows is None else x[batch.rows], features[batch.sampled.node_ids])
+    assert number == len(expected)
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("is_lent", [False, True])
+@pytest.mark.parametrize("store", STORES)
+@each_spec
+def test_every_store_serves_it(
+    dataset: Dataset, tmp_path: Path, spec: SamplerSpec, store: str, is_lent: bool, threads: int
+) -> None:
+    plan = plan_for(dataset, spec, store, tmp_path, is_lent=is_lent, threads=threads)
+    budget = Budget(plan.memory_bytes)
+    with (
+        open_pipeline(dataset, plan, budget) as pipeline,
+        pipeline.run(pass_over(dataset, spec)) as batches,
+    ):
+        check(dataset, batches, sample_all(dataset, spec), is_lent)
+    assert budget.available_bytes == budget.total_bytes
+
+
+@each_spec
+def test_batches_packed_ahead_are_replayed(dataset: Dataset, tmp_path: Path, spec: SamplerSpec) -> None:
+    plan = plan_for(dataset, spec, "packed", tmp_path, is_lent=False, threads=1)
+    wanted = pass_over(dataset, spec)
+    samples = Samples(
+        seeds=lambda _epoch: wanted.seeds,
+        epochs=(0,),
+        sampler=spec,
+        seed=SEED,
+        batch_size=BATCH_SIZE,
+        num_batches=len(wanted.numbers),
+    )
+    layout = pack_epochs(
+        dataset,
+        plan,
+        Budget(plan.memory_bytes),
+        samples,
+        open_engine("threads").engine,
+        disk_bytes=None,
+        progress=lambda _stage, _done, _total: None,
+        log=lambda _text: None,
+    ).layout
+    plan = plan_for(dataset, spec, "packed", tmp_path, is_lent=False, threads=1, prepared=layout)
+    with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline, pipeline.run(wanted) as batches:
+        check(dataset, batches, sample_all(dataset, spec), is_lent=False)
+
+
+@each_spec
+def test_a_trace_has_them_as_they_were(dataset: Dataset, tmp_path: Path, spec: SamplerSpec) -> None:
+    expected = sample_all(dataset, spec)
+    settings = pass_over(dataset, spec).trace_settings(dataset.hash)
+    resources = threads_engine(), BufferPool(0)
+    numbers = range(len(expected))
+    with TraceWriter(tmp_path / "trace.bin", settings, dataset.num_nodes, *resources, numbers) as writer:
+        for batch in expected:
+            writer.append(batch)
+    reader = TraceReader(tmp_path / "trace.bin", settings, *resources, numbers)
+    for index, batch in enumerate(expected):
+        assert_same_batch(reader.batch(index), batch)
+        np.testing.assert_array_equal(reader.node_ids(index), batch.row_ids)
+        assert_same_batch(decode_batch(encode_batch(batch, dataset.num_nodes)), batch)
+
+
+@each_spec
+def test_every_topology_gives_the_same_batches(dataset: Dataset, spec: SamplerSpec) -> None:
+    expected = sample_all(dataset, spec)
+    wanted = pass_over(dataset, spec)
+    for topology in ("memory", "cached", "uncached"):
+        if spec.kind == "first" and topology != "memory":
+            continue  # the toy reads whole lists
+        budget, engine, pool = Budget(1 << 26), threads_engine(), BufferPool(1 << 20)
+        cache_bytes = 10_000 if topology == "cached" else 0
+        options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=4096)
+        opened = (
+            open_topology(dataset.topology, "memory", engine, budget)
+            if topology == "memory"
+            else open_cached_topology(dataset.topology, options, engine, budget, pool)
+        )
+        with opened as lists:
+            sampler = open_sampler(lists, spec, SEED, pool)
+            for number in (*reversed(wanted.numbers), 0):
+                batch = sampler.sample(wanted.seeds_of(number), purpose=wanted.purpose, epoch=0, number=number)
+                assert_same_batch(batch, expected[number])
+            assert sampler.workspace_bytes >= 0
+
+
+@each_spec
+def test_its_batches_follow_the_rules(dataset: Dataset, spec: SamplerSpec) -> None:
+    indptr = np.fromfile(dataset.topology.indptr_path, np.int64)
+    indices = np.fromfile(dataset.topology.indices_path, dataset.topology.index_dtype)
+    for batch in sample_all(dataset, spec):
+        assert len(np.unique(batch.row_ids)) == batch.num_rows
+        assert (batch.distinct is None) == (batch.seed_of is None)
+        assert batch.num_seeds == batch.num_sampled_nodes[0]
+        assert sum(batch.num_sampled_nodes) == batch.num_nodes
+        assert sum(batch.num_sampled_edges) == len(batch.sources)
+        targets = np.repeat(batch.node_ids[: len(batch.indptr) - 1], np.diff(batch.indptr))
+        if batch.by_hop:
+            np.testing.assert_array_equal(indices[batch.edge_positions], batch.node_ids[batch.sources])
+            np.testing.assert_array_equal(np.searchsorted(indptr, batch.edge_positions, "right") - 1, targets)
+        if batch.seed_of is not None and batch.distinct is not None:
+            np.testing.assert_array_equal(batch.distinct.ids[batch.distinct.of_nodes], batch.node_ids)
+            pairs = np.stack([batch.seed_of, batch.node_ids])
+            assert np.unique(pairs, axis=1).shape == pairs.shape
+            places = np.repeat(np.arange(len(batch.indptr) - 1), np.diff(batch.indptr))
+            np.testing.assert_array_equal(batch.seed_of[batch.sources], batch.seed_of[places])
+
+
+def test_another_spec_is_another_pass(dataset: Dataset) -> None:
+    settings = {name_of(spec): pass_over(dataset, spec).trace_settings(dataset.hash) for spec in SPECS}
+    assert len({str(each) for each in settings.values()}) == len(SPECS)
+    with (
+        open_topology(dataset.topology, "mapped", threads_engine(), Budget(1)) as topology,
+        pytest.raises(ConfigError, match="unknown sampler"),
+    ):
+        open_sampler(topology, replace(SPECS[0], kind="nowhere"), SEED)
