@@ -21,6 +21,8 @@ NodeIds = NDArray[np.int64]
 # Node numbers of two kinds, which mypy keeps apart. IdMap (dataset/id_map.py) converts one to the other.
 SourceIds = NewType("SourceIds", NDArray[np.int64])  # ids as in the source: all that users give or get
 NodeRows = NewType("NodeRows", NDArray[np.int64])  # rows of the dataset's tables, which inner code uses
+# A time per seed, int64 (seeds): no neighbour is later. None: the sampler knows the times of its seeds, or uses none.
+SeedTimes = NDArray[np.int64] | None
 Bytes = NDArray[np.uint8]
 
 NEIGHBOR = "neighbor"
@@ -159,8 +161,18 @@ class Sampler(Protocol):
     def workspace_bytes(self) -> int:
         """Bytes of working memory per sampling thread, besides the batch: the largest so far."""
 
-    def sample(self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int) -> SampledBatch:
-        """Sample the neighbourhood of unique internal ids; the same arguments always give the same batch."""
+    @property
+    def reading_bytes(self) -> int:
+        """Bytes of working memory per sampling thread to read lists on disk, as if none were cached: most so far."""
+
+    def sample(
+        self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int, times: SeedTimes = None
+    ) -> SampledBatch:
+        """Sample the neighbourhood of internal ids; the same arguments always give the same batch.
+
+        times: of the seeds, for a sampler of earlier neighbours; see SeedTimes. Seeds are unique unless each has a
+        subgraph of its own.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from diskhop._native import BufferPool
 from diskhop.errors import ConfigError
-from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec
+from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec, SeedTimes
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.sampling.kind import SamplerKind
 from diskhop.sampling.topology import Topology
@@ -29,7 +29,13 @@ class FirstNeighbors:
     def workspace_bytes(self) -> int:
         return 0
 
-    def sample(self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int) -> SampledBatch:
+    @property
+    def reading_bytes(self) -> int:
+        return 0
+
+    def sample(
+        self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int, times: SeedTimes = None
+    ) -> SampledBatch:
         indptr, indices = self._topology.indptr, self._topology.indices
         # A node of a disjoint batch is one of its seed's.
         owners = [seed if self._is_disjoint else 0 for seed in range(len(seeds))]

@@ -12,7 +12,6 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeIds
-from diskhop.sampling.cached_topology import hop_read_bytes
 from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
@@ -38,8 +37,7 @@ def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -
                 record = describe_batch(batch, topology.num_nodes)
                 most_record_bytes = max(most_record_bytes, record.num_bytes)
                 most_ids = max(most_ids, batch.row_ids, key=len)
-                hops = zip(batch.num_sampled_nodes[:-1], batch.num_sampled_edges, strict=True)
-                most_hop_bytes = max(most_hop_bytes, *(hop_read_bytes(*hop) for hop in hops))
+            most_hop_bytes = max(most_hop_bytes, sampler.reading_bytes)
             workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
     return BatchSizes(
         block_bytes=int(most_block_bytes * HEADROOM),

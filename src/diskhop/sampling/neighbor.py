@@ -7,8 +7,8 @@ import numpy as np
 from diskhop._native import BufferPool
 from diskhop.config.train import FANOUT
 from diskhop.errors import ConfigError, FormatError
-from diskhop.protocols import NEIGHBOR, NodeIds, Purpose, SampledBatch, SamplerSpec, neighbor_spec
-from diskhop.sampling.cached_topology import AnyTopology
+from diskhop.protocols import NEIGHBOR, NodeIds, Purpose, SampledBatch, SamplerSpec, SeedTimes, neighbor_spec
+from diskhop.sampling.cached_topology import AnyTopology, hop_read_bytes
 from diskhop.sampling.kind import SamplerKind
 
 
@@ -34,13 +34,21 @@ class NeighborSampler:
         self._seed = seed
         self._pool = pool
         self._core = topology.make_sampler(spec.fanouts)
+        self._reading_bytes = 0
 
     @property
     def workspace_bytes(self) -> int:
         """See Sampler."""
         return self._core.workspace_bytes
 
-    def sample(self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int) -> SampledBatch:
+    @property
+    def reading_bytes(self) -> int:
+        """See Sampler."""
+        return self._reading_bytes
+
+    def sample(
+        self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int, times: SeedTimes = None
+    ) -> SampledBatch:
         """See Sampler. Raises ConfigError for seeds that repeat or are no nodes, FormatError for damaged lists.
 
         With a cached topology it also raises ReadError, naming file and offset.
@@ -54,6 +62,8 @@ class NeighborSampler:
         except IndexError as error:
             raise FormatError(f"{self._indices_path}: {error}; run 'diskhop verify'") from error
         node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges, reads, bytes_read = sampled
+        hops = zip(num_sampled_nodes, num_sampled_edges, strict=False)
+        self._reading_bytes = max(self._reading_bytes, *(hop_read_bytes(*hop) for hop in hops))
         return SampledBatch(
             number=number,
             num_seeds=len(seeds),
