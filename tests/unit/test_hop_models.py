@@ -16,6 +16,7 @@ from diskhop.nn.hop.sign import Sign
 from diskhop.nn.matmul.backends import BACKENDS
 from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 from diskhop.nn.norms import NORMS
+from tests.hop_formulas import hoga_by_formula, sign_by_formula
 
 IN_DIM, HIDDEN, OUT_DIM, TABLES, ROWS = 5, 8, 3, 4, 7
 MODELS: dict[str, Callable[[Products], nn.Module]] = {
@@ -30,32 +31,11 @@ def hop_rows(num_rows: int = ROWS, num_tables: int = TABLES) -> Tensor:
     return torch.randn(num_tables, num_rows, IN_DIM, generator=generator)
 
 
-def by_formula(hoga: Hoga, x: Tensor, heads: int) -> Tensor:
-    """Node by node and head by head, as the module's docstring has it."""
-    out = []
-    for tokens in x.transpose(0, 1):
-        hidden = [functional.linear(token, *hop.parameters()) for hop, token in zip(hoga.hops, tokens, strict=True)]
-        embedded = functional.relu(torch.stack(hidden))
-        projected = functional.linear(embedded, hoga.projections.weight, hoga.projections.bias)
-        queries, keys, values, gates = projected.chunk(4, dim=1)
-        attended = torch.cat(
-            [
-                torch.softmax(q @ k.T / k.shape[1] ** 0.5, dim=1) @ v
-                for q, k, v in zip(*(part.chunk(heads, dim=1) for part in (queries, keys, values)), strict=True)
-            ],
-            dim=1,
-        )
-        hops = functional.relu(functional.layer_norm(gates * attended, (HIDDEN,), hoga.norm.weight, hoga.norm.bias))
-        weights = torch.softmax(hops[1:] @ hoga.readout, dim=0)
-        out.append(hops[0] + weights @ hops[1:])
-    return functional.linear(torch.stack(out), *hoga.mlp.parameters())
-
-
 @pytest.mark.parametrize("heads", [1, 4])
 def test_hoga_is_its_formula_with_gradients(heads: int) -> None:
     torch.manual_seed(0)
     hoga = Hoga(IN_DIM, TABLES, HIDDEN, OUT_DIM, 1, heads=heads)
-    ours, truth = hoga(hop_rows()), by_formula(hoga, hop_rows(), heads)
+    ours, truth = hoga(hop_rows()), hoga_by_formula(hoga, hop_rows(), heads)
     torch.testing.assert_close(ours, truth)
     gradients = [torch.autograd.grad(value.square().sum(), list(hoga.parameters())) for value in (ours, truth)]
     for one, other in zip(*gradients, strict=True):
@@ -72,13 +52,7 @@ def test_what_hop_0_adds_to_the_papers_readout_is_the_same_for_all_hops() -> Non
 def test_sign_is_a_linear_layer_a_hop_then_a_perceptron_over_all() -> None:
     torch.manual_seed(0)
     sign = Sign(IN_DIM, TABLES, HIDDEN, OUT_DIM, 2)
-    hops = [
-        functional.relu(functional.linear(x, *layer.parameters()))
-        for layer, x in zip(sign.hops, hop_rows(), strict=True)
-    ]
-    first, last = sign.mlp
-    hidden = functional.relu(functional.linear(torch.cat(hops, dim=1), *first.parameters()))
-    torch.testing.assert_close(sign(hop_rows()), functional.linear(hidden, *last.parameters()))
+    torch.testing.assert_close(sign(hop_rows()), sign_by_formula(sign, hop_rows()))
 
 
 def test_sgc_reads_the_last_table_alone() -> None:
