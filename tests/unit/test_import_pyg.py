@@ -162,15 +162,19 @@ def test_labels_of_one_column_are_classes_and_floats_are_tasks(tmp_path: Path) -
 
 
 def test_what_is_left_out_is_told(tmp_path: Path) -> None:
-    data = good_data(edge_attr=torch.ones(60, 2), pos=torch.zeros(20, 2), time=torch.arange(20), city="Rome")
+    data = good_data(city="Rome", ratio=torch.tensor(0.5), node_index=torch.zeros(20, 2), odd=torch.zeros(7))
+    data["two words"] = torch.zeros(20)
+    data.mixed = torch.zeros(20, 2).to_sparse()
     with pytest.warns(UserWarning, match="not imported: ") as caught:
         dataset = diskhop.from_pyg(data, tmp_path / "graph")
     told = str(caught[0].message)
     for word in (
-        "data.edge_attr of shape (60, 2) (edges have one",
-        "data.pos",
-        "data.time (not one per edge",
         "data.city",
+        "data.ratio",
+        "data.odd",
+        "data.node_index (PyG stores an index by columns)",
+        "data.two words (names of attributes are letters",
+        "data.mixed (is sparse; give data.mixed.to_dense())",
     ):
         assert word in told
     assert caught[0].filename == __file__
@@ -217,12 +221,12 @@ def test_types_of_nodes_and_edges_stay(tmp_path: Path) -> None:
 def test_what_a_typed_graph_has_besides_is_told(tmp_path: Path) -> None:
     data = hetero_data()
     data.city = "Rome"
-    data["author"].age = torch.zeros(4)
-    data["paper", "cites", "paper"].edge_attr = torch.ones(3, 5)
+    data["author"].ages = torch.zeros(5)
+    data["paper", "cites", "paper"].kinds = torch.ones(4, 5)
     with pytest.warns(UserWarning, match="not imported") as caught:
         diskhop.from_pyg(data, tmp_path / "graph")
     told = str(caught[0].message)
-    for word in ("data.city", "data['author'].age", "data['paper', 'cites', 'paper'].edge_attr of shape (3, 5)"):
+    for word in ("data.city", "data['author'].ages", "data['paper', 'cites', 'paper'].kinds"):
         assert word in told
 
 
@@ -252,7 +256,7 @@ NAN = torch.full((20, 3), float("nan"))
         (good_data(edge_index=[[0], [1]]), "data.edge_index: must be a tensor or a NumPy array, got list"),
         (sparse_data(), "data.adj_t: is a sparse matrix, and edge_index is required"),
         (good_data(x=torch.eye(20).to_sparse()), "data.x: is sparse; give data.x.to_dense()"),
-        (good_data(x=torch.zeros(20)), "data.x: must be (nodes, dim)"),
+        (good_data(x=torch.tensor(3.0)), "data.x: must be an array of plain"),
         (good_data(x=torch.zeros(20, 3, dtype=torch.complex64)), "data.x: must be an array of plain"),
         (good_data(x=np.zeros((20, 3), object)), "data.x: must be an array of plain"),
         (good_data(x=torch.zeros(20, 3, device="meta")), "data.x: must be in main memory, is on meta; give data.cpu()"),
@@ -275,8 +279,10 @@ NAN = torch.full((20, 3), float("nan"))
         (good_data(edge_weight=torch.ones(59)), "data.edge_weight: must be one number for each of 60 edges"),
         (good_data(edge_weight=torch.full((60,), float("inf"))), "weight of edge 0 is inf"),
         (good_data(edge_weight=torch.full((60,), 1e300, dtype=torch.float64)), "weight of edge 0 is inf"),
-        (good_data(edge_time=torch.ones(60)), "data.edge_time: must be one whole number for each of 60 edges"),
-        (good_data(edge_time=torch.arange(20)), "got shape (20,) of int64"),
+        (
+            good_data(edge_time=torch.arange(20)),
+            "data.edge_time: must be one number for each of 60 edges, got shape (20",
+        ),
         (Data(edge_index=torch.zeros(2, 0, dtype=torch.int64)), "the graph has no nodes"),
         (Data(edge_index=torch.tensor([[0], [2**60]])), "node 1152921504606846976 is out of range"),
         (HeteroData(), "data: has no edges"),

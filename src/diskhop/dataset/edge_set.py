@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.attribute_info import AttributeInfo
+from diskhop.dataset.attribute_set import attribute_table, edge_attributes, map_attribute
 from diskhop.dataset.files import map_array
 from diskhop.dataset.manifest import EdgeType
 from diskhop.errors import FormatError
+from diskhop.protocols import Table
 
 # A graph of which one edge in a hundred has no opposite is recognised in 19 of 20 cases.
 _SAMPLED_EDGES = 300
@@ -111,3 +115,23 @@ class EdgeSet:
     def edge_times(self) -> NDArray[np.int64] | None:
         """Map the times, int64 in the order of `indices`; None without times."""
         return map_array(self._folder / "times.bin", np.int64, self.num_edges) if self._info.times else None
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeInfo]:
+        """Everything that the edges have, by the name that it has in the source (attribute_set.py)."""
+        return edge_attributes(self._info)
+
+    def attribute_table(self, name: str) -> Table:
+        """Return the place of an attribute that has a file of its own, in the order of `indices`."""
+        return attribute_table(self._folder, name, self.attributes[name], self.num_edges)
+
+    def attribute(self, name: str) -> NDArray[Any] | None:
+        """Map an attribute in the order of `indices`, (edges, *shape); None without one of that name.
+
+        Values of bfloat16 are bits, uint16. Weights and times have the dtype in which they are stored.
+        """
+        info = self.attributes.get(name)
+        if info is None:
+            return None
+        column_dtype = np.dtype("<f4" if info.stored_as == "weights" else "<i8")
+        return map_attribute(self._folder, name, info, self.num_edges, column_dtype)

@@ -87,6 +87,13 @@ class Fields:
                 )
             yield entry, Fields(value, f"{self._where}: {key}: {entry}")
 
+    def lengths(self, key: str, most: int) -> tuple[int, ...]:
+        """Return a list of whole numbers in [0, most], which may be empty."""
+        value = self.value(key)
+        if not isinstance(value, list) or not all(type(each) is int and 0 <= each <= most for each in value):
+            raise self.error(key, f"must be a list of whole numbers from 0 to {most}", value)
+        return tuple(value)
+
     def counts(self, key: str, names: Sequence[str] | None, least: int, most: int) -> Mapping[str, int]:
         """Return a nonempty object of whole numbers, with the given names or, for None, any valid type names."""
         child = self.child(key)

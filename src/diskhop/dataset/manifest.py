@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from diskhop.dataset.attribute_info import AttributeInfo, attributes_json
 from diskhop.dataset.encoding import row_bytes
 from diskhop.io.checksums import digest_bytes
 
@@ -107,6 +108,7 @@ class NodeType:
     splits: number of ids of each part, per split.
     original_ids: whether the ids of the source are stored.
     positions: whether the positions in the source are stored.
+    attributes: attributes by name.
     extra: unknown keys.
     """
 
@@ -117,7 +119,18 @@ class NodeType:
     splits: tuple[Mapping[str, int], ...] = ()
     original_ids: bool = False
     positions: bool = False
+    attributes: Mapping[str, AttributeInfo] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """Values per node of each column that attributes can be stored as."""
+        columns = {}
+        if self.features is not None:
+            columns["features"] = self.features.dim
+        if self.labels is not None:
+            columns["labels"] = self.labels.num_tasks or 1
+        return columns
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document of the manifest."""
@@ -128,6 +141,7 @@ class NodeType:
             document["labels"] = self.labels.to_json()
         if self.splits:
             document["splits"] = [dict(split) for split in self.splits]
+        document |= attributes_json(self.attributes)
         return document | {key: True for key in ("original_ids", "positions") if getattr(self, key)}
 
 
@@ -142,6 +156,7 @@ class EdgeType:
     edge_id_dtype: dtype of the source's edge numbers, uint32 or int64; "" if they are not stored.
     weights: whether weights are stored.
     times: whether times are stored.
+    attributes: attributes by name.
     extra: unknown keys.
     """
 
@@ -152,7 +167,13 @@ class EdgeType:
     edge_id_dtype: str = ""
     weights: bool = False
     times: bool = False
+    attributes: Mapping[str, AttributeInfo] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """Values per edge of each column that attributes can be stored as."""
+        return {column: 1 for column in ("weights", "times") if getattr(self, column)}
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document of the manifest."""
@@ -165,6 +186,7 @@ class EdgeType:
         }
         if self.edge_id_dtype:
             document["edge_ids"] = True if self.edge_id_dtype == "int64" else self.edge_id_dtype
+        document |= attributes_json(self.attributes)
         return document | {key: True for key in ("weights", "times") if getattr(self, key)}
 
 

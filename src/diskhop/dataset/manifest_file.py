@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from diskhop.dataset.attribute_info import attribute_file, parse_attributes, require_columns
 from diskhop.dataset.encoding import FEATURE_DTYPES, row_bytes
 from diskhop.dataset.fields import FILE_NAME, TYPE_NAME, Fields
 from diskhop.dataset.manifest import (
@@ -78,6 +79,9 @@ def expected_files(manifest: Manifest) -> dict[str, int]:
         for number, split in enumerate(nodes.splits):
             for part, count in split.items():
                 lengths[split_file(name, part, number, len(nodes.splits))] = 8 * count
+        for key, attribute in nodes.attributes.items():
+            if not attribute.stored_as:
+                lengths[attribute_file(folder, key)] = nodes.count * attribute.row_bytes
     for name, edges in manifest.edge_types.items():
         folder = f"edges/{name}"
         lengths[f"{folder}/indptr.bin"] = 8 * (manifest.node_types[edges.destination].count + 1)
@@ -88,6 +92,9 @@ def expected_files(manifest: Manifest) -> dict[str, int]:
             lengths[f"{folder}/weights.bin"] = 4 * edges.count
         if edges.times:
             lengths[f"{folder}/times.bin"] = 8 * edges.count
+        for key, attribute in edges.attributes.items():
+            if not attribute.stored_as:
+                lengths[attribute_file(folder, key)] = edges.count * attribute.row_bytes
     if manifest.triples is not None:
         for part, count in manifest.triples.parts.items():
             lengths[f"triples/{part}.bin"] = 24 * count
@@ -137,7 +144,7 @@ def _parse_nodes(fields: Fields) -> NodeType:
         num_classes = column.integer("num_classes", 0, MOST_CLASSES)
         num_tasks = column.integer("num_tasks", 0, MOST_COLUMNS if num_classes == 0 else 0)
         labels = LabelInfo(num_classes=num_classes, num_tasks=num_tasks, extra=column.unread())
-    return NodeType(
+    nodes = NodeType(
         count=count,
         order=fields.choice("order", ("original", "hot")),
         features=features,
@@ -145,8 +152,11 @@ def _parse_nodes(fields: Fields) -> NodeType:
         splits=fields.list_of_counts("splits", SPLIT_NAMES, 1, count) if fields.has("splits") else (),
         original_ids=fields.flag("original_ids"),
         positions=fields.flag("positions"),
+        attributes=parse_attributes(fields),
         extra=fields.unread(),
     )
+    require_columns(nodes.attributes, nodes.columns, fields)
+    return nodes
 
 
 def _parse_edge_ids(fields: Fields) -> str:
@@ -159,7 +169,7 @@ def _parse_edge_ids(fields: Fields) -> str:
 
 def _parse_edges(fields: Fields, node_types: Mapping[str, NodeType]) -> EdgeType:
     source = fields.choice("source", tuple(node_types))
-    return EdgeType(
+    edges = EdgeType(
         source=source,
         destination=fields.choice("destination", tuple(node_types)),
         count=fields.integer("count", 0, MOST_COUNT),
@@ -167,8 +177,11 @@ def _parse_edges(fields: Fields, node_types: Mapping[str, NodeType]) -> EdgeType
         edge_id_dtype=_parse_edge_ids(fields),
         weights=fields.flag("weights"),
         times=fields.flag("times"),
+        attributes=parse_attributes(fields),
         extra=fields.unread(),
     )
+    require_columns(edges.attributes, edges.columns, fields)
+    return edges
 
 
 def _parse_triples(fields: Fields, node_types: Mapping[str, NodeType]) -> Triples:

@@ -5,12 +5,16 @@ Methods whose names end on `_rows` are for inner code; all others speak of ids a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.attribute_info import AttributeInfo
+from diskhop.dataset.attribute_set import SPLITS, attribute_table, map_attribute, node_attributes
 from diskhop.dataset.files import StoredArrays
 from diskhop.dataset.id_map import IdMap, positions_of_ids
 from diskhop.dataset.manifest import SPLIT_NAMES, NodeType, split_file
@@ -24,6 +28,7 @@ class NodeSet:
     def __init__(self, arrays: StoredArrays, name: str, info: NodeType) -> None:
         self._arrays = arrays
         self._folder = f"nodes/{name}"
+        self._path = arrays.path / "nodes" / name
         self._info = info
         self._rows: tuple[Table, int] | None = None
         self.name = name
@@ -86,11 +91,35 @@ class NodeSet:
         if info is None:
             return None
         return Table(
-            path=self._arrays.path / self._folder / "features.bin",
+            path=self._path / "features.bin",
             num_rows=self.num_nodes,
             row_bytes=info.row_bytes,
             row_stride=info.row_stride,
         )
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeInfo]:
+        """Everything that the nodes have, by the name that it has in the source (attribute_set.py)."""
+        info = self._info
+        if self._rows is not None:
+            others = {key: each for key, each in info.attributes.items() if key != "x" and each.stored_as != "features"}
+            info = replace(info, attributes=others)
+        return node_attributes(info, self.feature_dtype, self.feature_dim)
+
+    def attribute_table(self, name: str) -> Table:
+        """Return the place of an attribute that has a file of its own, by row."""
+        return attribute_table(self._path, name, self.attributes[name], self.num_nodes)
+
+    def attribute(self, name: str) -> NDArray[Any] | None:
+        """Map an attribute by row, (nodes, *shape); None without one, and for features and masks.
+
+        Values of bfloat16 are bits, uint16. Labels have the dtype in which they are stored, int64 or float32.
+        """
+        info = self.attributes.get(name)
+        if info is None or info.stored_as in ("features", SPLITS):
+            return None
+        label_dtype = np.dtype("<f4" if self.num_tasks else "<i8")
+        return map_attribute(self._path, name, info, self.num_nodes, label_dtype)
 
     def label_rows(self) -> NDArray[Any] | None:
         """Read labels by row: classes, int64 (nodes), -1 for none, or tasks, float32 (nodes, tasks), NaN for none."""

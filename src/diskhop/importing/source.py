@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.build.feature_ranges import Values
 from diskhop.dataset.edges import EdgeSource
 from diskhop.importing.estimate import Load
@@ -78,6 +79,23 @@ class NameList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceAttribute:
+    """An attribute of nodes or edges.
+
+    info: dtype and shape of its values.
+    values: the values by node or edge number, in NumPy's dtype for them; None: it is stored as another column.
+    """
+
+    info: AttributeInfo
+    values: Column | None = None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a node or edge takes on disk."""
+        return 0 if self.values is None else self.info.row_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNodes:
     """Nodes of one type.
 
@@ -88,6 +106,7 @@ class SourceNodes:
     num_classes: number of classes, if the source states it.
     splits: by part (train, valid, test), the ids of each split.
     original: ids that the nodes had in the source; None: the same.
+    attributes: further values of nodes, and other names, dtypes and shapes of features and labels.
     """
 
     count: int
@@ -97,6 +116,7 @@ class SourceNodes:
     num_classes: int | None = None
     splits: Mapping[str, Sequence[Column]] = field(default_factory=dict)
     original: OriginalNames | None = None
+    attributes: Mapping[str, SourceAttribute] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +128,8 @@ class SourceEdges:
     origin: file, for errors.
     weights, times: one value per edge, by edge number.
     edge_ids: number of each edge in the source that this one was exported from; None: the edge number.
-    has_more: whether edges have values that datasets cannot store, which users look up by the edge number.
+    attributes: further values of edges, and other names, dtypes and shapes of weights and times.
+    has_more: whether edges have values that are not imported, which users look up by the edge number.
     """
 
     source: str
@@ -118,6 +139,7 @@ class SourceEdges:
     weights: Column | None = None
     times: Column | None = None
     edge_ids: Column | None = None
+    attributes: Mapping[str, SourceAttribute] = field(default_factory=dict)
     has_more: bool = False
 
 

@@ -21,6 +21,7 @@ from diskhop.dataset.sort.keys import RENUMBERING
 from diskhop.dataset.sort.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.columns import RandomFeatures, count_tasks, stored_dtype
+from diskhop.importing.edge_attributes import EdgeAttributeWriter
 from diskhop.importing.options import ImportOptions, as_option
 from diskhop.importing.source import BY_EDGES, Column, NameList, SourceEdges, SourceGraph
 from diskhop.importing.tools import ImportLimits, ImportTools
@@ -63,6 +64,7 @@ def write_graph(
                     is_shared = _share_order(order, reserved, work)
                     edges = RenumberedEdges(edges, order.new_ids, origin, is_shared=is_shared)
                 id_dtype, edge_ids = _edge_ids(given, options, reserved, work)
+                attributes = EdgeAttributeWriter(edge_type, given, builder, work)
                 counts[edge_type] = builder.add_edge_list(
                     edge_type,
                     given.source,
@@ -73,8 +75,10 @@ def write_graph(
                     weights=_edge_values("edge weights", given.weights, np.float32, reserved, work),
                     times=_edge_values("edge times", given.times, np.int64, reserved, work),
                     tidying=tidying,
+                    numbers=attributes.numbers,
                     origin=given.origin,
                 )
+            attributes.write()
         # Only now: sorting the edges uses all that is left of the budget.
         moved = None if order is None else MovedNodes(order, edges.identity, held, work)
         for node_type, nodes in graph.nodes.items():
@@ -82,6 +86,7 @@ def write_graph(
             writer.write_features()
             writer.write_labels()
             writer.write_splits()
+            writer.write_attributes()
             writer.write_original_ids()
         _write_triples(graph, builder, moved, work)
     for what, names in graph.names.items():
@@ -120,7 +125,8 @@ def _edges_of(given: SourceEdges, options: ImportOptions) -> EdgeSource:
 
 
 def _has_columns(given: SourceEdges) -> bool:
-    return any(each is not None for each in (given.weights, given.times, given.edge_ids))
+    attributes = (each.values for each in given.attributes.values())
+    return any(each is not None for each in (given.weights, given.times, given.edge_ids, *attributes))
 
 
 def _edge_id_dtype(given: SourceEdges, options: ImportOptions, limits: ImportLimits) -> str:
@@ -148,9 +154,11 @@ def result_bytes(graph: SourceGraph, options: ImportOptions, limits: ImportLimit
             num_bytes += nodes.count * row_bytes(stored_dtype(nodes, options), nodes.features.shape[1])
         if nodes.labels is not None:
             num_bytes += nodes.count * (4 * count_tasks(nodes.labels) or 8)
+        num_bytes += nodes.count * sum(each.row_bytes for each in nodes.attributes.values())
     for edges in graph.edges.values():
         index_bytes = np.dtype(index_dtype(graph.nodes[edges.source].count)).itemsize
         value_bytes = 4 * (edges.weights is not None) + 8 * (edges.times is not None)
+        value_bytes += sum(each.row_bytes for each in edges.attributes.values())
         value_bytes += np.dtype(_edge_id_dtype(edges, options, limits) or "V0").itemsize
         num_bytes += edges.edges.num_edges * (index_bytes + value_bytes) * (2 if options.undirected else 1)
     if graph.triples is not None:

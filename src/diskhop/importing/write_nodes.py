@@ -117,6 +117,19 @@ class NodeWriter:
                 with self._builder.naming(ids.where):
                     self._builder.add_split(self._type, part, ids.blocks(), number, len(splits), new_ids=new_ids)
 
+    def write_attributes(self) -> None:
+        """Write the attributes. A dtype that the user chose for features is that of `x` in batches, too."""
+        for name, attribute in self._nodes.attributes.items():
+            if name == "x" and self._options.dtype is not None:
+                continue
+            values = attribute.values
+            if values is None:
+                self._builder.add_attribute("nodes", self._type, name, attribute.info)
+                continue
+            with self._builder.naming(values.where):
+                blocks = self._moved_values(values, attribute.info.row_bytes)
+                self._builder.add_attribute("nodes", self._type, name, attribute.info, blocks)
+
     def write_original_ids(self) -> None:
         """Write the original id of each node, if the source or the hot order renumbered them."""
         if self._nodes.original is None and self._moved is None:
@@ -153,3 +166,15 @@ class NodeWriter:
             key=f"{labels.identity}\n{self._moved.identity}",
         )
         return (np.ascontiguousarray(block).view(dtype).reshape(shape) for block in rows)
+
+    def _moved_values(self, values: Column, row_bytes: int) -> Iterator[NDArray[Any]]:
+        """Yield an attribute in the order of the rows."""
+        if self._moved is None or row_bytes == 0:
+            return tracked(values.blocks(), self._work.progress, "attributes", self._nodes.count)
+        rows = self._moved.rows.move(
+            lambda: (np.ascontiguousarray(block).view(np.uint8).reshape(-1, row_bytes) for block in values.blocks()),
+            row_bytes,
+            stage="attributes",
+            key=f"{values.identity}\n{self._moved.identity}",
+        )
+        return (block.reshape(-1).view(values.dtype) for block in rows)

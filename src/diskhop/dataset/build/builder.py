@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
+from diskhop.dataset.attribute_info import AttributeInfo
+from diskhop.dataset.build.attributes import NodesOrEdges, write_attribute
 from diskhop.dataset.build.checks import (
     RESERVED_FOR_SPLIT,
     check_split,
@@ -26,16 +28,15 @@ from diskhop.dataset.build.checks import (
     checked_labels,
     checked_row_stride,
     checked_tasks,
-    checked_triples,
     count_classes,
     encoded_rows,
-    renumbered_triples,
     require_count,
     split_bytes,
 )
 from diskhop.dataset.build.edge_lists import EdgeColumns, write_edge_lists
 from diskhop.dataset.build.feature_ranges import FEATURES, RANGE_BYTES, FeatureRanges, Table, Values
 from diskhop.dataset.build.files import WRITER_BYTES, DatasetFiles
+from diskhop.dataset.build.triples import write_triples
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import row_bytes
@@ -186,9 +187,8 @@ class DatasetBuilder:
         relative = f"nodes/{node_type}/labels.bin"
         written = self._files.write(relative, checked_labels(blocks, num_classes, used, self._origin))
         self._check_count(node_type, written // 8, "labels")
-        if num_classes is None:
-            num_classes = count_classes(used, self._origin)
-        self._update(node_type, labels=LabelInfo(num_classes=num_classes, num_tasks=0))
+        found = count_classes(used, self._origin) if num_classes is None else num_classes
+        self._update(node_type, labels=LabelInfo(num_classes=found, num_tasks=0))
 
     def add_tasks(self, node_type: str, blocks: Iterable[NDArray[Any]], num_tasks: int) -> None:
         """Write labels (rows, num_tasks) of 0 and 1, NaN for none."""
@@ -241,11 +241,22 @@ class DatasetBuilder:
         self._check_count(node_type, written // 8, "positions")
         self._update(node_type, positions=True)
 
+    def add_attribute(
+        self, kind: NodesOrEdges, type_name: str, name: str, info: AttributeInfo, blocks: Iterable[NDArray[Any]] = ()
+    ) -> None:
+        """Write an attribute (rows, *shape) of nodes, or of edges in the order of their lists.
+
+        An attribute that is stored as another column has no blocks, and is added after that column.
+        """
+        types: dict[str, Any] = self._nodes if kind == "nodes" else self._edges
+        known = types[type_name]
+        write_attribute(self._files, f"{kind}/{type_name}", name, info, blocks, known.count, self._origin)
+        types[type_name] = replace(known, attributes={**known.attributes, name: info})
+
     def highest_id(self, edge_type: str, edges: EdgeSource, *, is_numbered: bool, origin: str) -> int:
         """Return the highest id at either end of edges to add, between nodes of one type; -1 without edges.
 
-        Edges that are sorted on disk are read only once for both calls. is_numbered: whether they will be added with
-        edge ids, weights or times.
+        Edges that are sorted on disk are read only once for both calls. is_numbered: whether they have values or ids.
         """
         self._spilled.add(edge_type)
         return highest_id_to_sort(edges, is_numbered, origin, self._sorting(edge_type))
@@ -262,6 +273,7 @@ class DatasetBuilder:
         weights: NDArray[Any] | None = None,
         times: NDArray[Any] | None = None,
         tidying: Tidying | None = None,
+        numbers: DatasetFiles | None = None,
         origin: str = "",
     ) -> EdgeCounts:
         """Sort and write edges, with optional finite weights and whole times by edge number.
@@ -269,8 +281,9 @@ class DatasetBuilder:
         edge_id_dtype: dtype in which to store the numbers of the edges, see manifest.edge_id_dtype(); "" for not.
         edge_ids: numbers to store in place of their own, by edge number.
         tidying: edges to leave out; loops and duplicates are only counted with it. If it has edges in both directions
-        (UndirectedEdges), 2 e and 2 e + 1 have the number, weight and time of edge e. Raises SourceError, naming
-        `origin` (default: that of the builder), for the first id out of range.
+        (UndirectedEdges), 2 e and 2 e + 1 have the number, weight and time of edge e.
+        numbers: where to write NUMBERS_FILE too, for attributes.
+        Raises SourceError, naming `origin` (default: that of the builder), for the first id out of range.
         """
         columns = EdgeColumns(
             edge_id_dtype=edge_id_dtype,
@@ -285,7 +298,7 @@ class DatasetBuilder:
             num_sources=self._nodes[source].count,
             num_destinations=self._nodes[destination].count,
             num_edges=edges.num_edges,
-            is_numbered=not columns.are_empty,
+            is_numbered=not columns.are_empty or numbers is not None,
             counts_are_found=edge_type in self._spilled,
             origin=origin or self._origin,
         )
@@ -294,9 +307,10 @@ class DatasetBuilder:
             f"edges/{edge_type}",
             edges,
             shape,
-            columns.by_name(),
+            columns,
             tidying,
             self._sorting(edge_type),
+            numbers,
         )
         self._edges[edge_type] = EdgeType(
             source=source,
@@ -333,17 +347,17 @@ class DatasetBuilder:
 
         new_ids: new id of each node, if nodes were renumbered.
         """
-        most = [self._triples.num_relations if self._triples else 0]
-        triples = checked_triples(blocks, part, self._nodes[node_type].count, num_relations, most, self._origin)
-        if new_ids is not None:
-            triples = (renumbered_triples(block, new_ids) for block in triples)
-        written = self._files.write(f"triples/{part}.bin", triples)
-        if written == 0:
-            raise SourceError(f"{self._origin}: triples '{part}' are empty; add triples or remove the part")
-        parts = {**(self._triples.parts if self._triples else {}), part: written // 24}
-        if num_relations is None:
-            num_relations = most[0]
-        self._triples = Triples(node_type=node_type, num_relations=num_relations, parts=parts)
+        self._triples = write_triples(
+            self._files,
+            node_type,
+            part,
+            blocks,
+            self._triples,
+            num_nodes=self._nodes[node_type].count,
+            num_relations=num_relations,
+            new_ids=new_ids,
+            origin=self._origin,
+        )
 
     def add_names(self, what: str, blocks: Iterable[NDArray[np.uint8]], count: int) -> None:
         """Write `count` names as UTF-8 lines in the order of ids."""

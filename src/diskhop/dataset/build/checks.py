@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.encoding import check_feature_dtype, encode_rows, row_bytes, too_large
 from diskhop.dataset.fields import TYPE_NAME
-from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT, SPLIT_NAMES
+from diskhop.dataset.manifest import MOST_CLASSES, SPLIT_NAMES
 from diskhop.errors import ConfigError, SourceError
 
 RESERVED_FOR_SPLIT = "nodes of a split"
@@ -129,39 +129,6 @@ def checked_ids(blocks: Iterable[NDArray[Any]], num_nodes: int, what: str, origi
             raise SourceError(f"{origin}: {what} lists node {repeated[0]} twice; list each node once")
         is_seen[ids] = True
         yield ids
-
-
-def checked_triples(
-    blocks: Iterable[NDArray[Any]],
-    part: str,
-    num_nodes: int,
-    num_relations: int | None,
-    relations_seen: list[int],
-    origin: str,
-) -> Iterator[NDArray[np.int64]]:
-    """Check (source, relation, destination) rows; relations_seen[0] becomes at least the highest relation + 1."""
-    most_relations = MOST_COUNT if num_relations is None else num_relations
-    limits = {"source": num_nodes, "relation": most_relations, "destination": num_nodes}
-    first_row = 0
-    for block in blocks:
-        for column, (what, limit) in enumerate(limits.items()):
-            bad = np.flatnonzero((block[:, column] < 0) | (block[:, column] >= limit))
-            if len(bad):
-                raise SourceError(
-                    f"{origin}: triple {first_row + int(bad[0])} of '{part}' has {what} {block[bad[0], column]}, "
-                    f"but it must be from 0 to {limit - 1}; correct the triple"
-                )
-        relations_seen[0] = max(relations_seen[0], int(block[:, 1].max(initial=-1)) + 1)
-        yield block.astype("<i8")
-        first_row += len(block)
-
-
-def renumbered_triples(block: NDArray[np.int64], new_ids: NDArray[Any]) -> NDArray[np.int64]:
-    """Renumber the nodes of (source, relation, destination) rows."""
-    renumbered = block.copy()
-    for column in (0, 2):
-        renumbered[:, column] = new_ids[block[:, column]]
-    return renumbered
 
 
 def _refuse_first(

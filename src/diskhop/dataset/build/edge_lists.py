@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,8 @@ from diskhop.errors import SourceError
 
 # Name of the reservation of lists_bytes() while edges are sorted and written.
 WRITING_LISTS = "writing lists"
+# The source's edge of each entry of the lists, beside the dataset.
+NUMBERS_FILE = "numbers.bin"
 # A value of each column as read and as written, and the masks for edges to leave out.
 _LIST_BYTES_PER_VALUE = 64
 
@@ -69,13 +71,13 @@ class EdgeColumns:
                     "remove edge_ids"
                 )
 
+    def edge_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the edges of the source that sorted edges are, by their numbers."""
+        return numbers if self.ways == 1 else numbers // self.ways  # division is slow
+
     def by_name(self) -> dict[str, Column]:
         """Return functions from edge numbers to values, by the name of the column."""
-        edge_ids, weights, times = self.edge_ids, self.weights, self.times
-
-        def edge_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-            return numbers if self.ways == 1 else numbers // self.ways  # division is slow
-
+        edge_ids, weights, times, edge_of = self.edge_ids, self.weights, self.times, self.edge_of
         columns: dict[str, Column] = {}
         if self.edge_id_dtype and edge_ids is None:
             columns["edge_ids"] = lambda numbers: edge_of(numbers).astype(self._id_dtype)
@@ -99,33 +101,42 @@ def write_edge_lists(
     folder: str,
     edges: EdgeSource,
     shape: EdgeShape,
-    columns: Mapping[str, Column],
+    columns: EdgeColumns,
     tidying: Tidying | None,
     sorting: Sorting,
+    numbers: DatasetFiles | None = None,
 ) -> tuple[int, EdgeCounts]:
     """Sort edges and write their lists and columns below a folder of the dataset.
 
+    numbers: where to write NUMBERS_FILE too: int64 (edges), the source's edge of each entry of the lists.
     Returns the number of edges written, and the counts of loops and duplicates (zeros without tidying).
     """
+    wanted = [(files, f"{folder}/{name}.bin", values_of) for name, values_of in columns.by_name().items()]
+    if numbers is not None:
+        wanted.append((numbers, NUMBERS_FILE, columns.edge_of))
     with (
-        sorting.budget.reserve(WRITING_LISTS, lists_bytes(shape, len(columns))),
+        sorting.budget.reserve(WRITING_LISTS, lists_bytes(shape, len(wanted))),
         sorted_lists(edges, shape, sorting) as blocks,
     ):
         tidy = None if tidying is None else TidyLists(blocks, tidying)
-        count = _write_files(files, folder, blocks if tidy is None else tidy.blocks(), shape, columns)
+        count = _write_files(files, folder, blocks if tidy is None else tidy.blocks(), shape, wanted)
     return count, EdgeCounts() if tidy is None else tidy.counts
 
 
 def _write_files(
-    files: DatasetFiles, folder: str, blocks: Iterator[ListBlock], shape: EdgeShape, columns: Mapping[str, Column]
+    files: DatasetFiles,
+    folder: str,
+    blocks: Iterator[ListBlock],
+    shape: EdgeShape,
+    columns: Sequence[tuple[DatasetFiles, str, Column]],
 ) -> int:
     """Write all files of the lists in one pass. Returns the number of edges."""
     with ExitStack() as stack:
         indices = stack.enter_context(files.open(f"{folder}/indices.bin"))
         indptr = stack.enter_context(files.open(f"{folder}/indptr.bin", SIDE_WRITER_BYTES))
         opened = [
-            (stack.enter_context(files.open(f"{folder}/{name}.bin", SIDE_WRITER_BYTES)), values_of)
-            for name, values_of in columns.items()
+            (stack.enter_context(place.open(relative, SIDE_WRITER_BYTES)), values_of)
+            for place, relative, values_of in columns
         ]
         for block in blocks:
             indices.append(block.indices)

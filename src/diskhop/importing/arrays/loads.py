@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from diskhop.importing.arrays.npy import StoredArray
 from diskhop.importing.columns import count_tasks
 from diskhop.importing.estimate import Load
-from diskhop.importing.source import Column
+from diskhop.importing.source import Column, SourceAttribute
 
 
 def load_of_array(array: StoredArray | None) -> Load:
@@ -42,3 +44,14 @@ def load_of_edge_values(num_edges: int, weights: object | None, times: object | 
     """Estimate the load of writing weights and times of edges."""
     value_bytes = 4 * (weights is not None) + 8 * (times is not None)
     return Load(value_bytes=num_edges * value_bytes)
+
+
+def load_of_attributes(count: int, attributes: Mapping[str, SourceAttribute]) -> Load:
+    """Estimate the load of writing attributes of nodes."""
+    return Load(label_bytes=count * sum(each.row_bytes for each in attributes.values()))
+
+
+def load_of_edge_attributes(num_edges: int, attributes: Mapping[str, SourceAttribute]) -> Load:
+    """Estimate the load of writing attributes of edges; their numbers are kept until then."""
+    row_bytes = sum(each.row_bytes for each in attributes.values())
+    return Load(value_bytes=num_edges * row_bytes, kept_bytes=8 * num_edges if row_bytes else 0)

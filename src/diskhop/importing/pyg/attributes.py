@@ -42,9 +42,22 @@ class Attributes:
         value = self.take(key)
         return None if value is None else HeldValues(value, self.place(key))
 
-    def leave(self, key: str, value: Any, why: str = "") -> None:
-        """Put back an attribute that cannot be imported. why: reason, for people."""
-        self._values[key] = value
+    def names(self) -> list[str]:
+        """List the attributes that were not taken."""
+        return list(self._values)
+
+    def column_like(self, key: str) -> HeldValues | None:
+        """Return an attribute as a column without taking it; None: there is none, or it is no plain array."""
+        if key not in self._values:
+            return None
+        try:
+            return HeldValues(self._values[key], self.place(key))
+        except SourceError as error:
+            self.explain(key, f" ({str(error).removeprefix(f'{self.place(key)}: ')})")
+            return None
+
+    def explain(self, key: str, why: str) -> None:
+        """Say why an attribute cannot be imported, for people."""
         self._reasons[key] = why
 
     def left_out(self) -> list[str]:
@@ -53,13 +66,17 @@ class Attributes:
 
 
 class HeldValues:
-    """Column in an array or tensor in memory. Blocks are copies where values are not contiguous."""
+    """Column in an array or tensor in memory. Blocks are copies where values are not contiguous.
 
-    def __init__(self, value: Any, where: str) -> None:
+    bits: whether a tensor of bfloat16 is read as its bits, uint16, in place of float32.
+    """
+
+    def __init__(self, value: Any, where: str, *, bits: bool = False) -> None:
         self.where = where
         self.identity = f"array {secrets.token_hex(8)}"  # contents of memory cannot be recognised by another process
         self._value = _strided(value, where)
-        self.is_bfloat16 = str(self._value.dtype) == "torch.bfloat16"
+        self._is_bits = bits
+        self.is_bfloat16 = str(self._value.dtype) == "torch.bfloat16" and not bits
         # The dtype of one row, because bfloat16 is converted to find it.
         self.dtype: np.dtype[Any] = self._rows(0, 1).dtype if self._value.ndim else np.dtype(object)
         self.shape = tuple(self._value.shape)
@@ -68,6 +85,16 @@ class HeldValues:
                 f"{where}: must be an array of plain booleans, integers or floats, got shape {self.shape} of "
                 f"{self._value.dtype}; convert it"
             )
+
+    @property
+    def as_stored(self) -> HeldValues:
+        """The same values as attributes store them: those of bfloat16 as bits."""
+        return HeldValues(self._value, self.where, bits=True) if self.is_bfloat16 else self
+
+    @property
+    def resident(self) -> NDArray[Any] | None:
+        """All values without a copy; None: they are a map of a file, or must be converted."""
+        return None if isinstance(self._value, np.memmap) or self.is_bfloat16 or self._is_bits else self.array()
 
     def array(self) -> NDArray[Any]:
         """Return all values without a copy, if NumPy can represent them."""
@@ -84,6 +111,9 @@ class HeldValues:
         if isinstance(rows, np.ndarray):
             return rows
         try:
+            if self._is_bits:
+                # The upper half of a float32: NumPy has no bfloat16.
+                return (np.ascontiguousarray(rows.float().numpy()).view(np.uint32) >> 16).astype(np.uint16)
             return np.asarray((rows.float() if self.is_bfloat16 else rows).numpy())
         except (TypeError, RuntimeError) as error:
             reason = str(error).splitlines()[0]

@@ -11,15 +11,20 @@ from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.fields import TYPE_NAME
-from diskhop.dataset.manifest import EDGE, MOST_COUNT, NODE
-from diskhop.dataset.sort.keys import RENUMBERING
+from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.errors import ConfigError, SourceError
-from diskhop.importing.arrays.loads import load_of_edge_values, load_of_nodes
+from diskhop.importing.arrays.loads import (
+    load_of_attributes,
+    load_of_edge_attributes,
+    load_of_edge_values,
+    load_of_nodes,
+)
 from diskhop.importing.estimate import Load
 from diskhop.importing.evidence.decisions import Decision
+from diskhop.importing.named import dtype_name
 from diskhop.importing.options import EdgeIds, ImportOptions, Keep, Order
 from diskhop.importing.pyg.attributes import Attributes
-from diskhop.importing.pyg.types import EdgeAttributes, NodeAttributes
+from diskhop.importing.pyg.types import EdgeAttributes, NodeAttributes, take_others
 from diskhop.importing.run import import_graph
 from diskhop.importing.source import SourceEdges, SourceGraph, SourceNodes
 from diskhop.importing.tools import ImportLimits, ImportTools
@@ -101,8 +106,11 @@ class PygGraph:
             stores = self._open_types(data)
         elif hasattr(data, "stores"):
             stores = [Attributes("data", data.stores[0])]
-            self._nodes[NODE] = NodeAttributes(stores[0])
-            self._edges[EDGE] = EdgeAttributes(stores[0], NODE, NODE, self._nodes[NODE].count)
+            nodes = self._nodes[NODE] = NodeAttributes(stores[0])
+            edges = self._edges[EDGE] = EdgeAttributes(stores[0], NODE, NODE)
+            nodes.count = self._count(NODE)
+            edges.find_values(stores[0], nodes.count)
+            take_others(stores[0], nodes, edges)
         else:
             raise ConfigError(
                 f"data must be a torch_geometric.data.Data or HeteroData, got {type(data).__name__}; pass one of these"
@@ -119,9 +127,11 @@ class PygGraph:
         load = Load()
         for nodes in self._nodes.values():
             load += load_of_nodes(nodes.count or 0, nodes.features, nodes.labels)
+            load += load_of_attributes(nodes.count or 0, nodes.attributes)
         for edges in self._edges.values():
-            num_edges = int(edges.pairs.shape[1])
+            num_edges = edges.num_edges
             load += Load(num_edges=num_edges) + load_of_edge_values(num_edges, edges.weights, edges.times)
+            load += load_of_edge_attributes(num_edges, edges.attributes)
         return load
 
     def read(self, work: ImportTools) -> SourceGraph:
@@ -131,9 +141,10 @@ class PygGraph:
             nodes[node_type] = SourceNodes(
                 count=self._count(node_type),
                 features=each.features,
-                feature_dtype="bfloat16" if each.features is not None and each.features.is_bfloat16 else None,
+                feature_dtype=None if each.features is None or dtype_name(each.features) != "bfloat16" else "bfloat16",
                 labels=each.labels,
                 splits=each.splits,
+                attributes=each.attributes,
             )
         edges = {
             edge_type: SourceEdges(
@@ -143,7 +154,7 @@ class PygGraph:
                 origin=each.where,
                 weights=each.weights,
                 times=each.times,
-                has_more=each.has_more,
+                attributes=each.attributes,
             )
             for edge_type, each in self._edges.items()
         }
@@ -151,10 +162,11 @@ class PygGraph:
 
     def _open_types(self, data: Any) -> list[Attributes]:
         stores = [Attributes("data", data.stores[0])]
+        of_nodes: dict[str, Attributes] = {}
         for node_type, items in data.node_items():
             _check_type_name(node_type, f"data[{node_type!r}]")
-            stores.append(Attributes(f"data[{node_type!r}]", items))
-            self._nodes[node_type] = NodeAttributes(stores[-1])
+            of_nodes[node_type] = Attributes(f"data[{node_type!r}]", items)
+            self._nodes[node_type] = NodeAttributes(of_nodes[node_type])
         for ends, items in data.edge_items():
             where = f"data[{', '.join(map(repr, ends))}]"
             edge_type = "__".join(ends)
@@ -163,32 +175,34 @@ class PygGraph:
                 raise SourceError(f"{where}: has the same name {edge_type} as other edges; rename one of the types")
             stores.append(Attributes(where, items))
             source, _, destination = ends
-            self._edges[edge_type] = EdgeAttributes(stores[-1], source, destination, None)
+            edges = self._edges[edge_type] = EdgeAttributes(stores[-1], source, destination)
+            edges.find_values(stores[-1], None)
+            take_others(stores[-1], None, edges)
             for node_type in (source, destination):
                 if node_type not in self._nodes:
                     _check_type_name(node_type, where)
                     self._nodes[node_type] = NodeAttributes(Attributes(f"data[{node_type!r}]", {}))
         if not self._edges:
             raise SourceError("data: has no edges; add an edge type with edge_index")
-        return stores
+        for node_type, store in of_nodes.items():
+            self._nodes[node_type].count = self._count(node_type)
+            take_others(store, self._nodes[node_type], None)
+        return [*stores, *of_nodes.values()]
 
     def _count(self, node_type: str) -> int:
         """Return the number of nodes that data states; else it is the highest id + 1."""
         count = self._nodes[node_type].count
         if count is not None:
             return count
-        ends = [
-            each.pairs[end]
-            for each in self._edges.values()
-            for end, at_end in enumerate((each.source, each.destination))
-            if at_end == node_type
-        ]
-        highest = max((int(ids.max()) for ids in ends if len(ids)), default=-1)
-        if highest >= MOST_COUNT:
-            raise SourceError(
-                f"data: node {highest} is out of range: ids must be less than {MOST_COUNT}; {RENUMBERING}"
-            )
-        return highest + 1
+        return 1 + max(
+            (
+                each.highest_id(end)
+                for each in self._edges.values()
+                for end, at_end in enumerate((each.source, each.destination))
+                if at_end == node_type
+            ),
+            default=-1,
+        )
 
 
 def _check_type_name(name: Any, where: str) -> None:
