@@ -21,7 +21,7 @@ from diskhop.errors import SourceError
 
 # Name of the reservation of lists_bytes() while edges are sorted and written.
 WRITING_LISTS = "writing lists"
-# The source's edge of each entry of the lists, beside the dataset.
+# The source's edge of each entry of the lists. No file of the dataset.
 NUMBERS_FILE = "numbers.bin"
 # A value of each column as read and as written, and the masks for edges to leave out.
 _LIST_BYTES_PER_VALUE = 64

@@ -48,30 +48,33 @@ def from_pyg(
 ) -> Dataset:
     """Make a dataset at `path` from a torch_geometric.data.Data or HeteroData, and open it.
 
-    These attributes are imported; a warning lists all others:
-    edge_index, x, num_nodes;
+    Tensors and arrays with a row per node or edge keep their names, dtypes and shapes; a warning lists what has none.
+    These are also trained with:
+    edge_index, num_nodes;
+    x: features (nodes, dim);
     y: classes as integers (nodes) or (nodes, 1), or tasks (nodes, tasks) of 0, 1 and NaN;
     train_mask, val_mask, test_mask: (nodes), or (nodes, splits);
-    edge_weight, or else edge_attr: one weight per edge;
+    edge_weight, or else an edge_attr of floats: one finite weight per edge;
     edge_time, or else time: one whole number per edge.
     Edges of a HeteroData between types a and b get the type a__relation__b.
 
     name: the dataset's name; default: the last part of path.
     memory: bytes, or a size such as '2GB', in addition to data; default: half of the free memory.
     threads: default: all cores.
-    dtype: features are stored as float32, float16, bfloat16 or int8; default: as they are.
+    dtype: features are stored as float32, float16, bfloat16 or int8, and x of batches is too; default: as they are.
     undirected: stores each edge in both directions; most Data have both already.
     self_loops, duplicates: 'keep' or 'drop'.
     order: 'hot' stores nodes by how often they are read; ids and masks stay those of data.
     edge_ids: 'keep' or 'drop' the numbers of edges in edge_index, which batches give as e_id; default: keep those of
-        edges with weights or times, and of up to 100 million others.
+        edges with weights, times or attributes, and of up to 100 million others.
     overwrite: whether a dataset at path is replaced.
 
     Raises SourceError, naming the attribute, for data that breaks a rule; nothing is then left at path.
     """
     source = PygGraph(data, Path(path).name)
     if source.left_out:
-        warnings.warn(f"not imported: {', '.join(source.left_out)}; datasets cannot store it", stacklevel=2)
+        what = ", ".join(source.left_out)
+        warnings.warn(f"not imported: {what}; datasets keep values with a row per node or edge", stacklevel=2)
     memory_bytes = parse_bytes(memory) if isinstance(memory, str) else memory
     return import_graph(
         source,
