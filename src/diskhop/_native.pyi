@@ -722,6 +722,25 @@ class EdgeTable:
     def sort(self, num_threads: int) -> SortedEdges:
         """Sort all edges. The table is empty afterwards."""
 
+# -- bind_columns.cpp --
+
+def join_columns(
+    parts: Sequence[NDArray[np.float32]],
+    out: NDArray[np.float32],
+    num_threads: int = 1,
+    divisors: NDArray[np.float32] | None = None,
+) -> None:
+    """Copy the columns of the parts, next to one another, to out (rows, columns), whose columns they may exceed.
+
+    divisors: a number per row that its values are divided by. Raises ValueError for sizes that do not match.
+    """
+
+def split_columns(rows: NDArray[np.float32], parts: Sequence[NDArray[np.float32]], num_threads: int = 1) -> None:
+    """Copy the columns of rows (rows, columns) to those of the parts, which may have more.
+
+    Raises ValueError for sizes that do not match.
+    """
+
 # -- bind_tiles.cpp --
 
 def page_sums(content: NDArray[np.uint8], first_page: int) -> int:

@@ -18,13 +18,13 @@ from diskhop.io.atomic import destination_errors
 
 TRANSFER_BYTES = 4 << 20
 # A part is read by several concurrent requests: a single one does not keep the disk busy.
-_READ_BYTES = 1 << 20
+READ_BYTES = 1 << 20
 
 
 def in_pieces(num_bytes: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Split a large transfer into concurrent requests. Returns their offsets and lengths, uint64."""
-    places = np.arange(0, num_bytes, _READ_BYTES, dtype=np.uint64)
-    return places, np.minimum(np.uint64(num_bytes) - places, np.uint64(_READ_BYTES))
+    places = np.arange(0, num_bytes, READ_BYTES, dtype=np.uint64)
+    return places, np.minimum(np.uint64(num_bytes) - places, np.uint64(READ_BYTES))
 
 
 class SequentialWriter:
@@ -118,9 +118,9 @@ def read_in_order(file: File, num_bytes: int, engine: Engine, pool: BufferPool) 
     tickets: deque[int] = deque()
 
     def submit(start: int) -> None:
-        offsets = np.arange(start, min(start + TRANSFER_BYTES, num_bytes), _READ_BYTES, dtype=np.uint64)
-        lengths = np.minimum(np.uint64(_READ_BYTES), np.uint64(aligned_bytes) - offsets)
-        required = np.minimum(np.uint64(_READ_BYTES), np.uint64(num_bytes) - offsets)
+        offsets = np.arange(start, min(start + TRANSFER_BYTES, num_bytes), READ_BYTES, dtype=np.uint64)
+        lengths = np.minimum(np.uint64(READ_BYTES), np.uint64(aligned_bytes) - offsets)
+        required = np.minimum(np.uint64(READ_BYTES), np.uint64(num_bytes) - offsets)
         buffer = buffers[start // TRANSFER_BYTES % 2]
         tickets.append(engine.submit_read(file, offsets, lengths, buffer, offsets - np.uint64(start), required))
 

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from diskhop.budget import Budget, format_bytes
 from diskhop.disk.model import DiskModel
 from diskhop.hops.stream.lists import stretch_edges
-from diskhop.hops.stream.parts import TILE_ROW_BYTES
 from diskhop.hops.tables import TILE_COLUMNS, TILE_ROWS
 from diskhop.planning.predict_sizes import (
     GraphCounts,
@@ -35,8 +34,7 @@ _FLOPS_PER_SECOND = 50e9
 _THREADS_POWER = 0.8
 # Parts take at most 1 / this of memory, so that most is left for the block.
 _PARTS_SHARE = 4
-# Parts that are summed together take at most 1 / this of memory: a few thousand rows alone have too few edges to share.
-_SUMS_SHARE, _MOST_PARTS_AT_ONCE = 16, 16
+_MOST_PARTS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +44,7 @@ class StreamedPlan(PlannedSteps, RunPlan):
     layers: one per layer.
     part_rows: rows of a part that is read, computed and written together.
     parts_at_once: parts that are summed together.
+    workers: parts that are multiplied at the same time, each with as many of the threads as the others.
     product_rows: rows per product.
     stretch_edges: edges that are read together.
     steps: the work, in order.
@@ -56,11 +55,17 @@ class StreamedPlan(PlannedSteps, RunPlan):
     layers: tuple[LayerPlan, ...]
     part_rows: int
     parts_at_once: int
+    workers: int
     product_rows: int
     stretch_edges: int
     steps: tuple[StepPlan, ...] = field(default_factory=tuple)
     work_bytes: int = 0
     result_bytes: int = 0
+
+    @property
+    def threads_per_worker(self) -> int:
+        """Threads of each worker."""
+        return self.threads // self.workers
 
     def __str__(self) -> str:
         passes = sum(layer.num_blocks for layer in self.layers)
@@ -79,13 +84,17 @@ def plan_streamed(
     engine: str,
     disk: DiskModel,
     later: Mapping[str, int] = MappingProxyType({}),
+    block_tiles: Sequence[int] = (),
 ) -> StreamedPlan:
     """Choose the widest blocks that fit into memory, and predict the work. Raises BudgetError.
 
     later: memory by name of what reads the outputs, in bytes.
+    block_tiles: tiles per block of each layer, to be kept.
     """
     sizes = _choose_sizes(work, memory_bytes - sum(later.values()), memory_bytes, threads)
-    layers = tuple(_plan_layer(work, number, sizes, memory_bytes) for number in range(len(work.layers)))
+    kept = block_tiles or [0] * len(work.layers)
+    layers = tuple(_plan_layer(work, number, sizes, memory_bytes, kept[number]) for number in range(len(work.layers)))
+    sizes = _with_rest(work, layers, sizes, memory_bytes, threads)
     reserved = _largest_phase(work, layers, sizes)
     reading = {"reading outputs": reading_outputs_bytes(work.wanted_tiles, sizes.part_rows, threads), **later}
     Budget(memory_bytes).require(max(reserved, reading, key=lambda phase: sum(phase.values())))
@@ -100,6 +109,7 @@ def plan_streamed(
         layers=layers,
         part_rows=sizes.part_rows,
         parts_at_once=sizes.parts_at_once,
+        workers=sizes.workers,
         product_rows=sizes.product_rows,
         stretch_edges=sizes.stretch_edges,
         steps=steps,
@@ -134,13 +144,27 @@ def _choose_sizes(work: StreamedWork, reading_bytes: int, memory_bytes: int, thr
         if is_read and needed <= memory_bytes // _PARTS_SHARE:
             break
         part_rows //= 2
-    widest = max(layer.summed_tiles + 3 * layer.score_tiles for layer in work.layers)
-    affordable = memory_bytes // _SUMS_SHARE // (part_rows * widest * TILE_ROW_BYTES)
-    at_once = 1 << (min(max(affordable, 1), _MOST_PARTS_AT_ONCE).bit_length() - 1)
-    return Sizes(part_rows, rows, stretch, at_once)
+    return Sizes(part_rows, rows, stretch)
 
 
-def _plan_layer(work: StreamedWork, number: int, sizes: Sizes, memory_bytes: int) -> LayerPlan:
+def _with_rest(work: StreamedWork, layers: Sequence[LayerPlan], sizes: Sizes, memory_bytes: int, threads: int) -> Sizes:
+    """Share out what the blocks leave: parts that are summed or multiplied at the same time.
+
+    A few thousand rows alone have too few edges to share among threads.
+    """
+
+    def fits(wanted: Sizes) -> bool:
+        return sum(_largest_phase(work, layers, wanted).values()) <= memory_bytes
+
+    at_once = (replace(sizes, parts_at_once=1 << power) for power in range(_MOST_PARTS_AT_ONCE.bit_length() - 1, 0, -1))
+    sizes = next(filter(fits, at_once), sizes)
+    # Each worker has as many threads as the others.
+    shared = (replace(sizes, workers=count) for count in range(threads, 1, -1) if threads % count == 0)
+    return next(filter(fits, shared), sizes)
+
+
+def _plan_layer(work: StreamedWork, number: int, sizes: Sizes, memory_bytes: int, kept_tiles: int) -> LayerPlan:
+    """Choose the blocks of a layer. kept_tiles: tiles per block, or 0 for as many as fit."""
     shape, graph = work.layers[number], work.graph
     block_rows = graph.num_nodes if shape.needs_own_row else max(1, graph.num_sources)
 
@@ -157,8 +181,10 @@ def _plan_layer(work: StreamedWork, number: int, sizes: Sizes, memory_bytes: int
         return sum(layer_memory(work, number, layer, sizes).values()) <= memory_bytes
 
     fused = planned(shape.summed_tiles, is_fused=True)
-    if fits(fused):
+    if fits(fused) and kept_tiles in (0, shape.summed_tiles):
         return fused
+    if kept_tiles:
+        return planned(kept_tiles, is_fused=False)
     widest = next((tiles for tiles in range(shape.summed_tiles, 1, -1) if fits(planned(tiles, False))), 1)
     # Blocks of equal width: none is left with a few columns.
     return planned(-(-shape.summed_tiles // -(-shape.summed_tiles // widest)), False)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from diskhop.hops.make.passes import aligned_bytes
 from diskhop.hops.stream.features import reading_features_bytes
 from diskhop.hops.stream.lists import streaming_bytes
-from diskhop.hops.stream.parts import TILE_ROW_BYTES, moving_bytes
-from diskhop.hops.tables import TILE_ROWS
+from diskhop.hops.stream.parts import band_bytes, moving_bytes
+from diskhop.hops.tables import TILE_COLUMNS, TILE_ROWS
 
+TILE_ROW_BYTES = 4 * TILE_COLUMNS
 # Arrays of a block of rows that exist at once, of the widest kind: operands, results and copies.
 _ARRAYS_AT_ONCE = 6
 # A call of a product costs some 100 microseconds, so it gets rows of about this size, or this share of a small table,
 # and a power of two of them. It depends on model and graph alone: libraries round differently for other shapes.
-_MOST_ROWS, _LEAST_ROWS, _ROWS_BYTES, _ROWS_SHARE = 4096, 8, 4 << 20, 1000
+_MOST_ROWS, _LEAST_ROWS, _ROWS_BYTES, _ROWS_SHARE = 4096, 8, 2 << 20, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +131,7 @@ class Sizes:
     product_rows: int
     stretch_edges: int
     parts_at_once: int = 1
+    workers: int = 1
 
     def part_bytes(self, num_tiles: int) -> int:
         """Memory of one part."""
@@ -137,7 +139,7 @@ class Sizes:
 
     def moving_bytes(self, num_tiles: int) -> int:
         """Memory of reading or writing parts."""
-        return moving_bytes(num_tiles, self.part_rows)
+        return moving_bytes(TILE_COLUMNS * num_tiles, self.part_rows)
 
     def computing_bytes(self, layer: LayerShape) -> int:
         """Memory of the products of a layer."""
@@ -155,10 +157,18 @@ def layer_memory(work: StreamedWork, number: int, layer: LayerPlan, sizes: Sizes
     reserved = {"column block": _block_bytes(shape, layer.block_rows, layer.block_tiles)}
     reserved["neighbour lists"] = sizes.listing_bytes(graph)
     own = sizes.moving_bytes(shape.own_tiles + 3 * shape.score_tiles) if shape.score_tiles or layer.is_fused else 0
-    written = work.table_tiles(number + 1) if layer.is_fused else layer.block_tiles
-    # Sums, and with attention the scores and norms of their rows.
-    summed = sizes.parts_at_once * sizes.part_bytes(layer.block_tiles + 3 * shape.score_tiles)
-    rows_bytes = summed + sizes.moving_bytes(written) + own
+    # Sums are computed where they are written from, or else in memory of their own; with attention, their rows have
+    # scores and norms. A pass writes the norms first.
+    summed_rows = sizes.parts_at_once * sizes.part_rows
+    scored = sizes.parts_at_once * sizes.part_bytes(3 * shape.score_tiles)
+    if layer.is_fused:
+        moved = sizes.parts_at_once * sizes.part_bytes(layer.block_tiles) + sizes.moving_bytes(
+            work.table_tiles(number + 1)
+        )
+    else:
+        moved = moving_bytes(TILE_COLUMNS * layer.block_tiles, summed_rows)
+    moved = max(moved, moving_bytes(2 * TILE_COLUMNS * shape.score_tiles, summed_rows))
+    rows_bytes = scored + moved + own
     if layer.is_fused:
         rows_bytes += sizes.computing_bytes(shape)
     # The block is filled before lists are streamed.
@@ -176,13 +186,16 @@ def row_memory(work: StreamedWork, number: int, sizes: Sizes) -> dict[str, int]:
         computed = work.layers[number - 1]
         read = sizes.moving_bytes(computed.summed_tiles) + sizes.moving_bytes(computed.own_tiles)
     rows_bytes = read + sizes.moving_bytes(work.table_tiles(number))
-    return {"rows in flight": rows_bytes, "products": sizes.computing_bytes(computed)}
+    return {
+        "rows in flight": sizes.workers * rows_bytes,
+        "products": sizes.workers * sizes.computing_bytes(computed),
+    }
 
 
 def reading_outputs_bytes(num_tiles: int, part_rows: int, threads: int) -> int:
     """Return the memory of reading the outputs: each thread that writes predictions has readers of its own."""
-    return (threads + 1) * moving_bytes(num_tiles, part_rows)
+    return (threads + 1) * moving_bytes(TILE_COLUMNS * num_tiles, part_rows)
 
 
 def _block_bytes(shape: LayerShape, block_rows: int, tiles: int) -> int:
-    return aligned_bytes((block_rows + 1) * (tiles + shape.score_tiles) * TILE_ROW_BYTES)
+    return aligned_bytes(band_bytes(block_rows + 1, TILE_COLUMNS * (tiles + shape.score_tiles)))

@@ -28,7 +28,7 @@ from diskhop.hops.make.task import Task
 from diskhop.hops.make.tiles import BadRowsError, TileCutter, extract_rows, format_ids
 from diskhop.hops.make.work_tables import Part, WorkTables
 from diskhop.hops.operators import FEATURES, Hop, Step
-from diskhop.hops.tables import ROWS_FILE, TILE_COLUMNS
+from diskhop.hops.tables import ROWS_FILE, TILE_COLUMNS, TableShape
 from diskhop.protocols import NodeRows
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress
@@ -64,7 +64,7 @@ class HopTableBuilder:
     lists: dict[bool, Lists]
     maker: ListMaker
     kept: Path
-    whole: WorkTables
+    whole: WorkTables[TableShape]
     rows: NodeRows | None
     budget: Budget
     tools: TaskTools

@@ -15,11 +15,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.hops.tables import TableShape, TableSum
+from diskhop.hops.tables import TableSum
 from diskhop.io.atomic import announce, create_allocated, sync_directory, syncing
 from diskhop.runtime.tasks import TaskTools, run_tasks
 
@@ -43,10 +44,29 @@ class Part:
         return f"tiles-{self.first_tile}-{self.end_tile}-groups-{self.first_group}-{self.end_group}"
 
 
-class WorkTables:
+class WorkShape(Protocol):
+    """Layout of a table under construction."""
+
+    @property
+    def num_groups(self) -> int:
+        """Number of groups of rows."""
+
+    @property
+    def num_tiles(self) -> int:
+        """Tiles per group."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the file."""
+
+
+Shape = TypeVar("Shape", bound=WorkShape)
+
+
+class WorkTables(Generic[Shape]):
     """Tables of one shape in `folder`, and the outputs of their tasks in `done`; the context waits for writes."""
 
-    def __init__(self, folder: Path, done: Path, shape: TableShape, tools: TaskTools) -> None:
+    def __init__(self, folder: Path, done: Path, shape: Shape, tools: TaskTools) -> None:
         self._folder = folder
         self._done = done
         self.shape = shape
@@ -54,7 +74,7 @@ class WorkTables:
         self._settler = ThreadPoolExecutor(1, thread_name_prefix="sync parts")
         self._settling: Future[None] | None = None
 
-    def __enter__(self) -> WorkTables:
+    def __enter__(self) -> WorkTables[Shape]:
         return self
 
     def __exit__(
@@ -102,14 +122,19 @@ class WorkTables:
             pass
         run_tasks([task], self._done, self._tools, threads=1)
 
-    def drop(self, table: str) -> None:
-        """Remove a table, if it exists: outputs first, which are invalid without it."""
+    def drop(self, table: str, *, waits: bool = True) -> None:
+        """Remove a table, if it exists: outputs first, which are invalid without it.
+
+        waits: False to free its disk space in the background, which settle() waits for.
+        """
         self.settle()
         self._forget(table)
         path = self.path(table)
         if path.exists():
             announce(self._tools.injector, "rename", path)
-            path.unlink()
+            self._settling = self._settler.submit(path.unlink)
+            if waits:
+                self.settle()
 
     def checksum(self, table: str) -> str:
         """Return the checksum of a complete table of disjoint parts; see TableSum."""

@@ -17,7 +17,8 @@ from diskhop.system.memory import buffer_bytes
 
 # Stretches in memory at once: one in use, the others in flight.
 _NUM_SLOTS = 4
-_MOST_STRETCH_EDGES = 16 * PIECE_EDGES
+# A little less than 2 MiB of indices of 4 bytes, the size of a huge page.
+_MOST_STRETCH_EDGES = 31 * PIECE_EDGES
 # Rows whose indptr is read at once.
 _INDPTR_ROWS = 4 << 10
 

@@ -1,163 +1,216 @@
-"""Tables of tiles as parts of rows: read ahead, and written behind.
+"""Tables of bands as parts of rows: read ahead, and written behind.
 
-A *part* is part_rows rows of one group, in adjacent tiles. Tables here are float32, with tiles of TILE_COLUMNS columns.
+Rows are stored in *groups* of TILE_ROWS. A group is divided into *bands* of adjacent columns, float32, row after row: a
+band of all rows lies in memory as on disk. A *part* is part_rows rows of one group, in adjacent bands.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, File, tile_rows, untile_rows
+from diskhop._native import BufferPool, Engine, File
 from diskhop.errors import DiskhopError
 from diskhop.hops.stream.prefetch import prefetched
-from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS, TILE_ROWS, TableShape
+from diskhop.hops.tables import PAGE_BYTES, TILE_ROWS, whole_pages
 from diskhop.io.atomic import destination_errors
-from diskhop.io.streams import in_pieces
+from diskhop.io.streams import READ_BYTES
 from diskhop.system.memory import buffer_bytes
 
 # Parts in memory at once: one in use, the others in flight.
 NUM_SLOTS = 3
-TILE_ROW_BYTES = 4 * TILE_COLUMNS
+# Groups of a band that are read into memory together.
+_GROUPS_AT_ONCE = 32
 
 Rows = NDArray[np.float32]
-
-
-def table_shape(num_rows: int, dim: int) -> TableShape:
-    """Return the layout of a table of tiles."""
-    return TableShape(num_rows=num_rows, dim=dim, dtype="float32", tile_columns=TILE_COLUMNS)
+_Places = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Adjacent tiles of a table.
+class BandShape:
+    """Layout of a table.
 
-    path: file of the table.
-    shape: layout of the table.
-    first_tile: first tile.
-    end_tile: last tile + 1.
+    num_rows: rows.
+    widths: columns of each band.
     """
 
-    path: Path
-    shape: TableShape
-    first_tile: int
-    end_tile: int
+    num_rows: int
+    widths: tuple[int, ...]
+
+    @property
+    def num_groups(self) -> int:
+        """Number of groups; the last one may have fewer rows."""
+        return -(-self.num_rows // TILE_ROWS)
 
     @property
     def num_tiles(self) -> int:
-        """Number of tiles."""
-        return self.end_tile - self.first_tile
+        """Bands per group (see WorkShape)."""
+        return len(self.widths)
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of a group."""
+        return 4 * TILE_ROWS * sum(self.widths)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the file: whole groups."""
+        return self.num_groups * self.group_bytes
+
+    def offset(self, first_row: int, band: int) -> int:
+        """Return the offset of a row of a band in the file."""
+        group, row = divmod(first_row, TILE_ROWS)
+        return group * self.group_bytes + 4 * (TILE_ROWS * sum(self.widths[:band]) + row * self.widths[band])
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """Adjacent bands of a table.
+
+    path: file of the table.
+    shape: layout of the table.
+    first: first band.
+    end: last band + 1.
+    """
+
+    path: Path
+    shape: BandShape
+    first: int
+    end: int
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Columns of each band."""
+        return self.shape.widths[self.first : self.end]
 
     @property
     def width(self) -> int:
-        """Values per row, with those that pad the last tile."""
-        return TILE_COLUMNS * self.num_tiles
+        """Columns of all bands."""
+        return sum(self.widths)
+
+    def transfers(self, first_row: int, num_rows: int, buffer_rows: int) -> _Places:
+        """Return offsets in the file, lengths, and places in a buffer of some rows, in which bands have buffer_rows."""
+        found = []
+        place = 0
+        for band, width in enumerate(self.widths, self.first):
+            row = first_row
+            while row < first_row + num_rows:
+                stop = min((row // TILE_ROWS + 1) * TILE_ROWS, first_row + num_rows)
+                offset, begin, num_bytes = self.shape.offset(row, band), 4 * (row - first_row) * width, 4 * width
+                num_bytes *= stop - row
+                found += [
+                    (offset + start, min(READ_BYTES, num_bytes - start), place + begin + start)
+                    for start in range(0, num_bytes, READ_BYTES)
+                ]
+                row = stop
+            place += 4 * buffer_rows * width
+        offsets, lengths, places = np.array(found, np.uint64).reshape(-1, 3).T.copy()
+        return offsets, lengths, places
+
+    def open(self, mode: Literal["read", "write"], part_rows: int) -> File:
+        """Open the file for parts of some rows. Pages of the disk are not cached, unless parts are no whole pages."""
+        return File(str(self.path), mode, all(4 * part_rows * width % PAGE_BYTES == 0 for width in self.widths))
 
 
-class _Transfers:
-    """Transfers of the parts of some columns, alike for all parts but for where they begin."""
-
-    def __init__(self, columns: Columns, part_rows: int) -> None:
-        shape = columns.shape
-        self._group_bytes = shape.num_tiles * shape.tile_bytes
-        if part_rows == TILE_ROWS:
-            self._places, self._lengths = in_pieces(columns.num_tiles * shape.tile_bytes)
-            offsets = self._places
-        else:
-            tiles = np.arange(columns.num_tiles, dtype=np.uint64)
-            part_bytes = part_rows * TILE_ROW_BYTES
-            self._places, self._lengths = tiles * np.uint64(part_bytes), np.full(len(tiles), part_bytes, np.uint64)
-            offsets = tiles * np.uint64(shape.tile_bytes)
-        self._offsets = offsets + np.uint64(shape.tile_offset(0, columns.first_tile))
-
-    def of(self, first_row: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return offsets in the file, lengths and places in a buffer of the transfers of a part."""
-        group, row = divmod(first_row, TILE_ROWS)
-        start = group * self._group_bytes + row * TILE_ROW_BYTES
-        return self._offsets + np.uint64(start), self._lengths, self._places
+def moving_bytes(num_columns: int, num_rows: int) -> int:
+    """Return the memory of a BandReader of parts of num_rows, or of a BandWriter that is given num_rows at once."""
+    return NUM_SLOTS * buffer_bytes(4 * num_columns * num_rows)
 
 
-def moving_bytes(num_tiles: int, part_rows: int) -> int:
-    """Return the memory of a TileReader, or of a TileWriter and the rows that it is given."""
-    part_bytes = num_tiles * part_rows * TILE_ROW_BYTES
-    return NUM_SLOTS * buffer_bytes(part_bytes) + part_bytes
+class _Slot:
+    """Memory of num_rows rows of some bands, one band after the other."""
+
+    def __init__(self, pool: BufferPool, widths: Sequence[int], num_rows: int) -> None:
+        self.content = pool.take(4 * sum(widths) * num_rows)
+        starts = [0, *accumulate(4 * num_rows * width for width in widths)]
+        self._bands = [
+            self.content[start : start + 4 * num_rows * width].view(np.float32).reshape(num_rows, width)
+            for start, width in zip(starts, widths, strict=False)
+        ]
+
+    def rows(self, num_rows: int) -> list[Rows]:
+        """Return the first rows of each band."""
+        return [band[:num_rows] for band in self._bands]
+
+    def clear(self, num_rows: int) -> None:
+        """Fill the rows behind the first ones with zeros."""
+        for band in self._bands:
+            band[num_rows:] = 0
 
 
-class TileReader:
-    """Reads parts of some columns, in order. Takes moving_bytes()."""
+class BandReader:
+    """Reads parts of some bands, in order. Takes moving_bytes() from a pool."""
 
-    def __init__(self, columns: Columns, part_rows: int, engine: Engine, threads: int) -> None:
-        self._columns = columns
-        self._transfers = _Transfers(columns, part_rows)
+    def __init__(self, bands: Bands, part_rows: int, engine: Engine, pool: BufferPool) -> None:
+        self._bands = bands
         self._part_rows = part_rows
         self._engine = engine
-        self._threads = threads
-        self._file = File(str(columns.path), "read", _has_whole_pages(part_rows))
-        pool = BufferPool(0)
-        num_bytes = columns.num_tiles * part_rows * TILE_ROW_BYTES
-        self._slots = [pool.take(num_bytes) for _ in range(NUM_SLOTS)]
-        self._rows = np.empty((part_rows, columns.width), np.float32)
+        self._file = bands.open("read", part_rows)
+        self._slots = [_Slot(pool, bands.widths, part_rows) for _ in range(NUM_SLOTS)]
 
-    @property
-    def width(self) -> int:
-        """Values per row."""
-        return self._columns.width
+    def parts(self, start: int, stop: int) -> Iterator[list[Rows]]:
+        """Yield rows start to stop, part by part: (part_rows, columns) of each band.
 
-    def parts(self, start: int, stop: int, into: Rows | None = None) -> Iterator[Rows]:
-        """Yield rows start to stop, (part_rows, width); start is a multiple of part_rows.
-
-        A part is valid until the next one is requested. into: rows of the same width to fill instead, from row `start`
-        on, which parts are then views of.
+        start is a multiple of part_rows. A part is valid until the next one is requested.
         """
 
         def submit(first: int, slot: int) -> int:
-            offsets, lengths, places = self._transfers.of(first)
-            return self._engine.submit_read(self._file, offsets, lengths, self._slots[slot], places)
+            # Files have whole groups, so that the last part can be read whole.
+            offsets, lengths, places = self._bands.transfers(first, self._part_rows, self._part_rows)
+            return self._engine.submit_read(self._file, offsets, lengths, self._slots[slot].content, places)
 
         for first, slot in prefetched(self._engine, range(start, stop, self._part_rows), submit, NUM_SLOTS):
-            count = min(self._part_rows, stop - first)
-            out = self._rows[:count] if into is None else into[first - start : first - start + count]
-            tiles = self._slots[slot].reshape(self._columns.num_tiles, -1)
-            untile_rows(tiles, TILE_ROW_BYTES, None, out.view(np.uint8), self._threads)
-            yield out
+            yield self._slots[slot].rows(min(self._part_rows, stop - first))
 
 
-class TileWriter:
-    """Writes parts of some columns of an allocated table, in order; the context waits. Takes moving_bytes().
+class BandWriter:
+    """Writes rows of some bands of an allocated table, in order; the context waits. Takes moving_bytes() from a pool.
 
     What is written is on disk after an fsync.
+    part_rows: rows of a part. num_rows: most rows at once, a multiple of it.
     """
 
-    def __init__(self, columns: Columns, part_rows: int, engine: Engine, threads: int) -> None:
-        self._columns = columns
-        self._transfers = _Transfers(columns, part_rows)
+    def __init__(self, bands: Bands, part_rows: int, num_rows: int, engine: Engine, pool: BufferPool) -> None:
+        self._bands = bands
+        self._part_rows = part_rows
+        self._num_rows = num_rows
         self._engine = engine
-        self._threads = threads
-        with destination_errors(columns.path):
-            self._file = File(str(columns.path), "write", _has_whole_pages(part_rows))
-        pool = BufferPool(0)
-        self._slots = [pool.take(columns.num_tiles * part_rows * TILE_ROW_BYTES) for _ in range(NUM_SLOTS)]
+        with destination_errors(bands.path):
+            self._file = bands.open("write", part_rows)
+        self._slots = [_Slot(pool, bands.widths, num_rows) for _ in range(NUM_SLOTS)]
+        for slot in self._slots:
+            slot.clear(0)
         self._tickets: list[int | None] = [None] * NUM_SLOTS
         self._next = 0
 
-    def write(self, first_row: int, rows: Rows) -> None:
-        """Write a part, contiguous (rows, columns up to the last tile); it may be used again afterwards."""
-        slot, self._next = self._next, (self._next + 1) % NUM_SLOTS
-        self._wait(slot)
-        buffer = self._slots[slot]
-        content = np.ascontiguousarray(rows).view(np.uint8)
-        tile_rows(content, buffer.reshape(self._columns.num_tiles, -1), TILE_ROW_BYTES, self._threads)
-        offsets, lengths, places = self._transfers.of(first_row)
-        with destination_errors(self._columns.path):
-            self._tickets[slot] = self._engine.submit_write(self._file, offsets, lengths, buffer, places)
+    def rows(self, num_rows: int) -> list[Rows]:
+        """Return memory of the next rows, (rows, columns) of each band, which write() writes.
 
-    def __enter__(self) -> TileWriter:
+        What nobody writes to is zeros, or what was written to it for earlier rows.
+        """
+        self._wait(self._next)
+        return self._slots[self._next].rows(num_rows)
+
+    def write(self, first_row: int, num_rows: int) -> None:
+        """Write what the memory of rows() has now; first_row is a multiple of part_rows."""
+        number, self._next = self._next, (self._next + 1) % NUM_SLOTS
+        slot = self._slots[number]
+        whole_rows = -(-num_rows // self._part_rows) * self._part_rows
+        if num_rows < whole_rows:
+            slot.clear(num_rows)
+        offsets, lengths, places = self._bands.transfers(first_row, whole_rows, self._num_rows)
+        with destination_errors(self._bands.path):
+            self._tickets[number] = self._engine.submit_write(self._file, offsets, lengths, slot.content, places)
+
+    def __enter__(self) -> BandWriter:
         return self
 
     def __exit__(
@@ -174,9 +227,26 @@ class TileWriter:
     def _wait(self, slot: int) -> None:
         ticket, self._tickets[slot] = self._tickets[slot], None
         if ticket is not None:
-            with destination_errors(self._columns.path):
+            with destination_errors(self._bands.path):
                 self._engine.wait(ticket)
 
 
-def _has_whole_pages(part_rows: int) -> bool:
-    return part_rows * TILE_ROW_BYTES % PAGE_BYTES == 0
+def band_bytes(num_rows: int, width: int) -> int:
+    """Return the bytes that read_band() fills: rows, up to a whole page."""
+    return whole_pages(4 * num_rows * width)
+
+
+def read_band(band: Bands, num_rows: int, into: NDArray[np.uint8], engine: Engine) -> None:
+    """Read the first rows of one band, contiguous, into page-aligned memory of band_bytes()."""
+    file = band.open("read", TILE_ROWS)
+
+    def submit(first: int, _: int) -> int:
+        rows = min(_GROUPS_AT_ONCE * TILE_ROWS, num_rows - first)
+        offsets, lengths, places = band.transfers(first, rows, rows)
+        if len(lengths):
+            lengths[-1] = whole_pages(int(lengths[-1]))
+        places += np.uint64(4 * first * band.width)
+        return engine.submit_read(file, offsets, lengths, into, places)
+
+    for _ in prefetched(engine, range(0, num_rows, _GROUPS_AT_ONCE * TILE_ROWS), submit, NUM_SLOTS):
+        pass

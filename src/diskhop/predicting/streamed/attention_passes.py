@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from diskhop._native import AttendedHead, add_attended_rows, add_attention_norms
+from diskhop._native import AttendedHead, BufferPool, add_attended_rows, add_attention_norms
 from diskhop.hops.stream.lists import Stretch
-from diskhop.hops.stream.parts import Columns, Rows, TileReader
+from diskhop.hops.stream.parts import BandReader, Bands, Rows
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.predicting.streamed.layers import AttentionLayer, num_tiles
 from diskhop.predicting.streamed.passes import Block, BlockMemory, Streaming
@@ -21,7 +21,7 @@ from diskhop.predicting.streamed.passes import Block, BlockMemory, Streaming
 _NO_SCORE = -1e30
 
 
-def load_scores(block: Block, memory: BlockMemory, source: Columns, streaming: Streaming) -> None:
+def load_scores(block: Block, memory: BlockMemory, source: Bands, streaming: Streaming) -> None:
     """Fill the first columns of a block with the sources' scores, unless its memory has them in place."""
     width = block.rows.shape[1]
     if memory.scored_width != width:
@@ -50,24 +50,24 @@ class HeadColumns(NamedTuple):
 
 
 class TargetRows:
-    """Rows of some columns, one part after the other."""
+    """Rows of a band, one part after the other."""
 
-    def __init__(self, columns: Columns, streaming: Streaming, stop: int) -> None:
-        self._columns = columns
+    def __init__(self, band: Bands, streaming: Streaming, stop: int) -> None:
+        self._band = band
         self._streaming = streaming
         self._stop = stop
-        self._parts: Iterator[Rows] | None = None
+        self._parts: Iterator[list[Rows]] | None = None
 
     def of(self, first_row: int, num_rows: int) -> Rows:
         """Return the next rows, whole parts; the first call says where they begin."""
         if self._parts is None:
             streaming = self._streaming
-            reader = TileReader(self._columns, streaming.part_rows, streaming.engine, streaming.threads)
+            reader = BandReader(self._band, streaming.part_rows, streaming.engine, BufferPool(0))
             self._parts = reader.parts(first_row, self._stop)
-        found = np.empty((num_rows, self._columns.width), np.float32)
+        found = np.empty((num_rows, self._band.width), np.float32)
         filled = 0
         while filled < num_rows:
-            part = next(self._parts)
+            (part,) = next(self._parts)
             found[filled : filled + len(part)] = part
             filled += len(part)
         return found
@@ -127,7 +127,7 @@ class AttentionNorms:
 class AttentionSums:
     """Sums of a block's rows by attention, some columns of some heads (see Summer).
 
-    block: the sources' scores of all heads, in whole tiles, then the columns. heads: the columns, by head.
+    block: the sources' scores of all heads, in whole tiles, then a band. heads: the columns, by head.
     scores: target scores of the parts. norms: of all edges, and the rows themselves.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,10 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from diskhop._native import BufferPool
 from diskhop.budget import Budget
 from diskhop.hops.stream.lists import indptr_parts
-from diskhop.hops.stream.parts import Columns, Rows, TileReader, TileWriter
+from diskhop.hops.stream.parts import BandReader, Bands, BandWriter, Rows
 from diskhop.hops.tables import TILE_COLUMNS
+from diskhop.nn.reproducible import torch_threads
 from diskhop.planning.predict import StreamedPlan
 from diskhop.predicting.streamed.attention_passes import (
     AttentionNorms,
@@ -45,9 +48,12 @@ from diskhop.predicting.streamed.passes import (
 from diskhop.predicting.streamed.row_step import RowsOfTable
 from diskhop.predicting.streamed.source import FirstRows
 from diskhop.predicting.streamed.tables import LayerTable
+from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress
 
 OpenFeatures = Callable[[int], FirstRows]
+# (writer, first row, last row + 1, pool): writes rows of a table, with buffers of a pool.
+WriteRows = Callable[[BandWriter, int, int, BufferPool], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,6 +84,7 @@ class Computation:
     bad_rows: returns the error for a table's rows that are not finite.
     budget, progress: as usual.
     steps: name, seconds and passes over the lists of each finished step, as in result.json.
+    dropped: tables whose disk space may not be free yet.
     """
 
     network: StreamedNetwork
@@ -92,6 +99,7 @@ class Computation:
     budget: Budget
     progress: Progress
     steps: list[dict[str, Any]] = field(default_factory=list)
+    dropped: list[LayerTable] = field(default_factory=list)
 
     def run(self) -> None:
         """Compute what is missing."""
@@ -107,25 +115,26 @@ class Computation:
                 self._write_norms(number)
                 make(number)
             self.tables[number + 1].settle()
+            dropped = [tables[number] for tables in (self.sums, self.norms) if number in tables]
             if number not in self.kept:
-                self.tables[number].drop()
-            for tables in (self.sums, self.norms):
-                if number in tables:
-                    tables[number].drop()
+                dropped.append(self.tables[number])
+            for table in dropped:
+                table.drop()
+            self.dropped += dropped
 
     def _make_first(self) -> None:
         """Make table 0 of the features."""
         rows = self._rows_of(0)
-        reader = self.open_features(self.plan.part_rows)
 
-        def write(writer: TileWriter, start: int, stop: int) -> None:
+        def write(writer: BandWriter, start: int, stop: int, _: BufferPool) -> None:
             first = start
-            for part in reader.parts(start, stop):
-                writer.write(first, rows.make(first, len(part), partial(self._prepared, torch.from_numpy(part))))
+            for part in self.open_features(self.plan.part_rows).parts(start, stop):
+                rows.make(first, writer.rows(len(part)), partial(self._prepared, torch.from_numpy(part)))
+                writer.write(first, len(part))
                 first += len(part)
 
         with self._step("read features", 0), torch.no_grad():
-            self._write_ranges(0, write, "reading features")
+            self._write_shared(0, write, "reading features")
 
     def _prepared(self, features: Tensor, which: slice) -> Tensor:
         return self.network.prepare(features[which]).float()
@@ -136,51 +145,52 @@ class Computation:
         with self._step(f"layer {number + 1}: sums", planned.num_blocks):
             self._write_missing_sums(number)
         with self._step(f"layer {number + 1}: products", 0):
-            reader = self._reader(table, 0, table.shape.num_tiles)
             rows = self._rows_of(number + 1)
 
-            def write(writer: TileWriter, start: int, stop: int) -> None:
-                lists = self.streaming.lists
-                indptrs = indptr_parts(lists, start, stop, self.plan.part_rows)
-                owns = self._own_rows(number, start, stop)
+            def write(writer: BandWriter, start: int, stop: int, pool: BufferPool) -> None:
+                reader = self._reader(table, 0, table.shape.num_tiles, pool)
+                indptrs = indptr_parts(self.streaming.lists, start, stop, self.plan.part_rows)
+                owns = self._own_rows(number, start, stop, pool)
                 for (first, indptr), sums, own in zip(indptrs, reader.parts(start, stop), owns, strict=False):
-                    hidden = self._after(number, first, indptr, sums, own)
-                    writer.write(first, rows.make(first, len(sums), hidden))
+                    rows.make(first, writer.rows(len(sums[0])), self._after(number, first, indptr, sums, own))
+                    writer.write(first, len(sums[0]))
 
-            self._write_ranges(number + 1, write, f"layer {number + 1}: products")
+            self._write_shared(number + 1, write, f"layer {number + 1}: products")
 
     def _write_missing_sums(self, number: int) -> None:
-        block_tiles = self.plan.layers[number].block_tiles
-        memory = self._block_memory(number, block_tiles)
-        for first, end in _runs(self.sums[number].missing_tiles(), block_tiles):
-            self._write_sums(number, first, end, memory)
-
-    def _write_sums(self, number: int, first: int, end: int, memory: BlockMemory) -> None:
         table, streaming, num_nodes = self.sums[number], self.streaming, self.tables[number].shape.num_rows
-        summer = self._summer(number, first, end, memory)
+        memory, pool = self._block_memory(number), self._pool()
+        for band in table.missing_bands():
+            summer = self._summer(number, band, memory)
 
-        def write(writer: TileWriter) -> None:
-            for part in sum_parts(summer, streaming, 0, num_nodes):
-                writer.write(part.first_row, part.sums)
-                done = first * num_nodes + (end - first) * (part.first_row + len(part.sums))
-                self.progress(f"layer {number + 1}: sums", done, table.shape.num_tiles * num_nodes)
+            def write(writer: BandWriter, band: int = band, summer: Summer = summer) -> None:
+                for part in sum_parts(summer, streaming, 0, num_nodes, lambda num_rows: writer.rows(num_rows)[0]):
+                    writer.write(part.first_row, len(part.sums))
+                    done = band * num_nodes + part.first_row + len(part.sums)
+                    self.progress(f"layer {number + 1}: sums", done, table.shape.num_tiles * num_nodes)
 
-        table.write_tiles(first, end, self.plan.part_rows, streaming.engine, streaming.threads, write)
+            self._write_band(table, band, pool, write)
 
     def _fused(self, number: int) -> None:
         """Make the next table while the layer's sums are in memory."""
         with self._step(f"layer {number + 1}", 1):
-            _, end = self.network.layouts[number].tiles(self.network.layers[number].summed)
-            summer = self._summer(number, 0, end, self._block_memory(number, end))
+            pool = self._pool()
+            summer = self._summer(number, 0, self._block_memory(number))
             rows = self._rows_of(number + 1)
+            most_rows = min(self.streaming.part_rows * self.streaming.parts_at_once, self.tables[number].shape.num_rows)
+            memory = np.empty((most_rows, summer.width), np.float32)
 
-            def write(writer: TileWriter, start: int, stop: int) -> None:
-                owns = self._own_rows(number, start, stop)
-                for part, own in zip(sum_parts(summer, self.streaming, start, stop), owns, strict=False):
-                    hidden = self._after(number, part.first_row, part.indptr, part.sums, own)
-                    writer.write(part.first_row, rows.make(part.first_row, len(part.sums), hidden))
+            def write(writers: Sequence[BandWriter], start: int, stop: int) -> None:
+                (writer,) = writers
+                owns = self._own_rows(number, start, stop, pool)
+                for parts in sum_parts(summer, self.streaming, start, stop, lambda num_rows: memory[:num_rows]):
+                    for (begin, end), own in zip(row_ranges(len(parts.sums), self.plan.part_rows), owns, strict=False):
+                        first, indptr = parts.first_row + begin, parts.indptr[begin : end + 1]
+                        hidden = self._after(number, first, indptr, [parts.sums[begin:end]], own)
+                        rows.make(first, writer.rows(end - begin), hidden)
+                        writer.write(first, end - begin)
 
-            self._write_ranges(number + 1, write, f"layer {number + 1}")
+            self._write_ranges(number + 1, write, f"layer {number + 1}", 1, pool)
 
     def _write_norms(self, number: int) -> None:
         """Write the norms of a layer with attention."""
@@ -188,103 +198,158 @@ class Computation:
         if not isinstance(layer, AttentionLayer) or self.norms[number].is_complete:
             return
         table = self.norms[number]
-        scores = self._score_columns(number, SOURCE_SCORES)
+        scores = self._score_band(number, SOURCE_SCORES)
         num_nodes = table.shape.num_rows
         with self._step(f"layer {number + 1}: attention", 1):
             memory = BlockMemory(num_nodes, scores.width)
             block = Block(memory, num_nodes, scores.width)
             load_scores(block, memory, scores, streaming)
 
-            def write(writer: TileWriter) -> None:
-                targets = TargetRows(self._score_columns(number, TARGET_SCORES), streaming, num_nodes)
-                for part in sum_parts(AttentionNorms(layer, block, targets, streaming), streaming, 0, num_nodes):
-                    writer.write(part.first_row, part.sums)
+            def write(writer: BandWriter) -> None:
+                targets = TargetRows(self._score_band(number, TARGET_SCORES), streaming, num_nodes)
+                norms = AttentionNorms(layer, block, targets, streaming)
 
-            end = table.shape.num_tiles
-            table.write_tiles(0, end, self.plan.part_rows, streaming.engine, streaming.threads, write)
+                def memory_of(num_rows: int) -> Rows:
+                    return writer.rows(num_rows)[0][:, : norms.width]
+
+                for part in sum_parts(norms, streaming, 0, num_nodes, memory_of):
+                    writer.write(part.first_row, len(part.sums))
+
+            self._write_band(table, 0, self._pool(), write)
             table.settle()
 
-    def _block_memory(self, number: int, num_tiles: int) -> BlockMemory:
-        """Allocate the memory of blocks of some summed tiles, with scores if the layer has any."""
-        is_scored = isinstance(self.network.layers[number], AttentionLayer)
-        score_columns = self._score_columns(number, SOURCE_SCORES).width if is_scored else 0
-        return BlockMemory(self.plan.layers[number].block_rows, TILE_COLUMNS * num_tiles + score_columns)
+    def _write_band(self, table: LayerTable, band: int, pool: BufferPool, write: Callable[[BandWriter], None]) -> None:
+        part_rows, engine = self.streaming.part_rows, self.streaming.engine
+        num_rows = part_rows * self.streaming.parts_at_once
+        self._make_room(table)
+        table.write_band(
+            band,
+            lambda bands: [BandWriter(bands, part_rows, num_rows, engine, pool)],
+            lambda writers: write(writers[0]),
+        )
 
-    def _summer(self, number: int, first: int, end: int, memory: BlockMemory) -> Summer:
-        """Load the block of some summed tiles, and return what sums them."""
+    def _make_room(self, table: LayerTable) -> None:
+        """Wait until earlier tables are gone if the disk lacks the space of one."""
+        if self.dropped and not table.has_room:
+            for earlier in self.dropped:
+                earlier.settle()
+            self.dropped.clear()
+
+    def _pool(self) -> BufferPool:
+        """Return a pool for the buffers of a step, which takes memory from the system once."""
+        return BufferPool(self.plan.memory_bytes)
+
+    def _block_memory(self, number: int) -> BlockMemory:
+        """Allocate the memory of blocks of a layer, with scores if it has any."""
+        planned, is_scored = self.plan.layers[number], isinstance(self.network.layers[number], AttentionLayer)
+        score_columns = self._score_band(number, SOURCE_SCORES).width if is_scored else 0
+        return BlockMemory(planned.block_rows, TILE_COLUMNS * planned.block_tiles + score_columns)
+
+    def _summer(self, number: int, number_of_band: int, memory: BlockMemory) -> Summer:
+        """Load a summed band as a block, and return what sums it."""
         planned, layer, streaming = self.plan.layers[number], self.network.layers[number], self.streaming
-        columns, width = self.tables[number].columns(first, end), TILE_COLUMNS * (end - first)
+        band = self.tables[number].bands(number_of_band, number_of_band + 1)
         if not isinstance(layer, AttentionLayer):
-            block = Block(memory, planned.block_rows, width)
-            block.fill(columns, streaming)
+            block = Block(memory, planned.block_rows, band.width)
+            block.fill(band, streaming)
             if layer.weighing == "symmetric":
                 block.scale(streaming)
             return NeighborSums(block, streaming, layer.weighing == "symmetric")
-        scores, norms = self._score_columns(number, SOURCE_SCORES), self.norms[number]
-        block = Block(memory, planned.block_rows, scores.width + width)
+        scores, norms = self._score_band(number, SOURCE_SCORES), self.norms[number]
+        block = Block(memory, planned.block_rows, scores.width + band.width)
         load_scores(block, memory, scores, streaming)
-        block.fill(columns, streaming, scores.width)
-        num_nodes = norms.shape.num_rows
+        block.fill(band, streaming, scores.width)
+        num_nodes, first_tile = norms.shape.num_rows, number_of_band * planned.block_tiles
         return AttentionSums(
             layer,
             block,
-            attended_heads(layer, first, end, scores.width),
+            attended_heads(layer, first_tile, first_tile + band.width // TILE_COLUMNS, scores.width),
             scores.width,
-            TargetRows(self._score_columns(number, TARGET_SCORES), streaming, num_nodes),
-            TargetRows(norms.columns(0, norms.shape.num_tiles), streaming, num_nodes),
+            TargetRows(self._score_band(number, TARGET_SCORES), streaming, num_nodes),
+            TargetRows(norms.bands(0, 1), streaming, num_nodes),
             streaming,
         )
 
-    def _score_columns(self, number: int, name: str) -> Columns:
-        return self.tables[number].columns(*self.network.layouts[number].tiles([name]))
+    def _score_band(self, number: int, name: str) -> Bands:
+        return self.tables[number].bands(*self.network.layouts[number].bands([name]))
 
     def _after(
-        self, number: int, first_row: int, indptr: NDArray[np.int64], sums: Rows, own: Rows
+        self, number: int, first_row: int, indptr: NDArray[np.int64], sums: Sequence[Rows], own: Sequence[Rows]
     ) -> Callable[[slice], Tensor]:
         """Return the function that computes a layer's output for a slice of a part."""
         layer, layout = self.network.layers[number], self.network.layouts[number]
-        first_own = layout.tiles(layer.own)[0] if layer.own else 0
+        first_own = layout.bands(layer.own)[0] if layer.own else 0
+        threads = self.plan.threads_per_worker
+        summed = layout.columns(sums, layer.summed, threads)
+        own_groups = {name: layout.columns(own, [name], threads, first_own) for name in layer.own}
         degrees = degrees_of(indptr)
         if layer.weighing != "mean":
             degrees = self.streaming.proper_degrees(first_row, indptr)
 
         def hidden(which: slice) -> Tensor:
-            summed = layout.join(sums[which], layer.summed, 0)
-            return layer.after(summed, layout.unpack(own[which], layer.own, first_own), degrees[which])
+            return layer.after(
+                summed.of(which), {name: group.of(which) for name, group in own_groups.items()}, degrees[which]
+            )
 
         return hidden
 
-    def _own_rows(self, number: int, start: int, stop: int) -> Iterator[Rows]:
+    def _own_rows(self, number: int, start: int, stop: int, pool: BufferPool) -> Iterator[list[Rows]]:
         """Yield the parts of the groups that a layer reads again; without any, empty ones."""
         layer, layout = self.network.layers[number], self.network.layouts[number]
         if layer.own:
-            yield from self._reader(self.tables[number], *layout.tiles(layer.own)).parts(start, stop)
+            yield from self._reader(self.tables[number], *layout.bands(layer.own), pool).parts(start, stop)
         else:
             for _ in range(start, stop, self.plan.part_rows):
-                yield np.empty((0, 0), np.float32)
+                yield []
 
-    def _reader(self, table: LayerTable, first: int, end: int) -> TileReader:
-        streaming = self.streaming
-        return TileReader(table.columns(first, end), self.plan.part_rows, streaming.engine, streaming.threads)
+    def _reader(self, table: LayerTable, first: int, end: int, pool: BufferPool) -> BandReader:
+        return BandReader(table.bands(first, end), self.plan.part_rows, self.streaming.engine, pool)
 
     def _rows_of(self, number: int) -> RowsOfTable:
         layers = self.network.layers
         layer = layers[number] if number < len(layers) else None
         return RowsOfTable(
-            self.network.layouts[number], layer, self.plan.product_rows, lambda rows: self.bad_rows(number, rows)
+            self.network.layouts[number],
+            layer,
+            self.plan.product_rows,
+            lambda rows: self.bad_rows(number, rows),
+            self.plan.threads_per_worker,
         )
 
-    def _write_ranges(self, number: int, write: Callable[[TileWriter, int, int], None], stage: str) -> None:
-        table, streaming = self.tables[number], self.streaming
+    def _write_shared(self, number: int, write: WriteRows, stage: str) -> None:
+        """Write the missing rows of a table, each range by several workers with cores of their own."""
+        plan, pool = self.plan, self._pool()
+        with torch_threads(plan.threads_per_worker), ThreadPoolExecutor(plan.workers) as workers:
+
+            def share(writers: Sequence[BandWriter], start: int, stop: int) -> None:
+                part_rows = -(-(stop - start) // (len(writers) * plan.part_rows)) * plan.part_rows
+                shares = zip(writers, range(start, stop, part_rows), strict=False)
+                running = [
+                    workers.submit(_without_gradients, write, writer, first, min(first + part_rows, stop), pool)
+                    for writer, first in shares
+                ]
+                wait(running)
+                for each in running:  # the error of the first rows, whichever worker was faster
+                    each.result()
+
+            self._write_ranges(number, share, stage, plan.workers, pool)
+
+    def _write_ranges(
+        self,
+        number: int,
+        write: Callable[[Sequence[BandWriter], int, int], None],
+        stage: str,
+        num_writers: int,
+        pool: BufferPool,
+    ) -> None:
+        table, part_rows, engine = self.tables[number], self.plan.part_rows, self.streaming.engine
+        self._make_room(table)
+
+        def open_writers(bands: Bands) -> list[BandWriter]:
+            return [BandWriter(bands, part_rows, part_rows, engine, pool) for _ in range(num_writers)]
+
         for start, stop in table.missing_ranges():
-            table.write_rows(
-                start,
-                stop,
-                self.plan.part_rows,
-                streaming.engine,
-                streaming.threads,
-                lambda writer, start=start, stop=stop: write(writer, start, stop),  # type: ignore[misc]
-            )
+            table.write_rows(start, stop, open_writers, partial(_call, write, start, stop))
             self.progress(stage, stop, table.shape.num_rows)
 
     @contextmanager
@@ -298,10 +363,12 @@ class Computation:
         self.steps.append({"step": name, "seconds": time.perf_counter() - started, "passes": num_passes})
 
 
-def _runs(tiles: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield (first, end) of runs of at most `most` adjacent tiles."""
-    start = 0
-    for place in range(1, len(tiles) + 1):
-        if place == len(tiles) or tiles[place] != tiles[place - 1] + 1 or place - start == most:
-            yield tiles[start], tiles[place - 1] + 1
-            start = place
+def _call(
+    write: Callable[[Sequence[BandWriter], int, int], None], start: int, stop: int, writers: Sequence[BandWriter]
+) -> None:
+    write(writers, start, stop)
+
+
+def _without_gradients(write: WriteRows, writer: BandWriter, start: int, stop: int, pool: BufferPool) -> None:
+    with torch.no_grad():  # of this thread
+        write(writer, start, stop, pool)

@@ -22,6 +22,7 @@ from diskhop.nn.layers.network import Network
 from diskhop.nn.layers.sage import SageLayer
 from diskhop.nn.matmul.products import Products
 from diskhop.planning.predict_sizes import LayerShape
+from diskhop.predicting.streamed.split_columns import SplitColumns
 
 Weighing = Literal["mean", "symmetric", "attention"]
 HIDDEN, _PRODUCT, _OWN, _SHORTCUT, SOURCE_SCORES, TARGET_SCORES = (
@@ -91,15 +92,15 @@ class StreamedLayer(ABC):
             groups[_SHORTCUT] = self._shortcut(hidden)
         return groups
 
-    def after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
+    def after(self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> Tensor:
         """Return the layer's output, float32 (rows, out_dim).
 
-        sums: of the summed groups, float32 (rows, columns). own: the groups read again. degrees: lengths of the rows'
-        lists, float32 (rows, 1).
+        sums: of the summed groups. own: the groups read again. degrees: lengths of the rows' lists, float32 (rows, 1).
         """
         out = self._network.finished(self._number, self._after(sums, own, degrees))
         if self._shortcut is not None:
-            out = out + (own[_SHORTCUT] if _SHORTCUT in own else self._shortcut(own[HIDDEN]))
+            is_mapped = _SHORTCUT in own
+            out = out + (own[_SHORTCUT].joined() if is_mapped else self._shortcut(own[HIDDEN].joined()))
         return out.float()
 
     @abstractmethod
@@ -107,7 +108,7 @@ class StreamedLayer(ABC):
         """Return the groups without a shortcut's."""
 
     @abstractmethod
-    def _after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
+    def _after(self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> Tensor:
         """Return what the convolution returns."""
 
     def shape(self) -> LayerShape:
@@ -156,12 +157,15 @@ class MeanLayer(StreamedLayer):
             _OWN: self._products.linear(hidden, to_own.weight, to_sum.bias),
         }
 
-    def _after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
+    def _after(self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> Tensor:
+        divisors = degrees.clamp(min=1)
         if not self.aggregates_first:
-            return sums / degrees.clamp(min=1) + own[_OWN]
-        rows = self._products.empty(len(sums), 2 * self._in_dim, torch.float32)
-        torch.div(sums, degrees.clamp(min=1), out=rows[:, : self._in_dim])
-        rows[:, self._in_dim :] = own[HIDDEN]
+            out = torch.empty(len(degrees), self.out_dim)
+            sums.copy_to(out, divisors)
+            return out.add_(own[_OWN].joined())
+        rows = self._products.empty(len(degrees), 2 * self._in_dim, torch.float32)
+        sums.copy_to(rows[:, : self._in_dim], divisors)
+        own[HIDDEN].copy_to(rows[:, self._in_dim :])
         return self._products.linear(rows, self._both, self._conv.lin_l.bias)
 
 
@@ -183,8 +187,8 @@ class SymmetricLayer(StreamedLayer):
             return {HIDDEN: hidden}
         return {_PRODUCT: self._products.linear(hidden, self._conv.lin.weight)}
 
-    def _after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
-        rows = sums * symmetric_scales(degrees)
+    def _after(self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> Tensor:
+        rows = sums.joined() * symmetric_scales(degrees)
         if not self.aggregates_first:
             return rows if self._conv.bias is None else rows + self._conv.bias
         return self._products.linear(rows, self._conv.lin.weight, self._conv.bias)
@@ -226,8 +230,9 @@ class AttentionLayer(StreamedLayer):
         heads = self._products.linear(hidden, weight).chunk(self.num_heads, dim=1)
         return {**{f"head {number}": head for number, head in enumerate(heads)}, **scores}
 
-    def _after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
-        out = self._products.linear(sums, self._conv.lin.weight).float() if self.aggregates_first else sums
+    def _after(self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> Tensor:
+        rows = sums.joined()
+        out = self._products.linear(rows, self._conv.lin.weight).float() if self.aggregates_first else rows
         return out.add(self._conv.bias)
 
 

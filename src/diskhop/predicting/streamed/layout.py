@@ -1,30 +1,40 @@
-"""Layout of a table between layers: named groups of columns, each in tiles of its own."""
+"""Layout of a table between layers: named groups of columns, in bands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import accumulate
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from diskhop.hops.stream.parts import Rows, table_shape
-from diskhop.hops.tables import TILE_COLUMNS, TableShape
+from diskhop._native import split_columns
+from diskhop.hops.stream.parts import BandShape, Rows
+from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.predicting.streamed.layers import num_tiles
+from diskhop.predicting.streamed.split_columns import SplitColumns
 
 
 class Layout:
-    """Places of groups in a table, in their order."""
+    """Places of groups in a table.
 
-    def __init__(self, groups: Mapping[str, int]) -> None:
+    groups: columns of each group, by name. A group begins with a whole tile.
+    summed: names of the groups that are summed, the first ones, which share bands. Each other group is a band.
+    block_tiles: tiles of a band of summed groups.
+    """
+
+    def __init__(self, groups: Mapping[str, int], summed: Sequence[str] = (), block_tiles: int = 1) -> None:
         self._dims = dict(groups)
-        tiles = [num_tiles(dim) for dim in self._dims.values()]
-        starts = [0, *accumulate(tiles)]
-        self._tiles = {
-            name: (start, start + count) for name, start, count in zip(self._dims, starts, tiles, strict=False)
-        }
-        self.num_tiles = starts[-1]
+        self._num_summed = len(summed)
+        starts, column = {}, 0
+        for name, dim in self._dims.items():
+            starts[name] = column
+            column += TILE_COLUMNS * num_tiles(dim)
+        self._starts = starts
+        ends = [*list(starts.values())[1:], column]
+        end_summed = ends[len(summed) - 1] if summed else 0
+        block = TILE_COLUMNS * block_tiles
+        edges = sorted({*range(0, end_summed, block), *(end for end in ends if end >= end_summed), end_summed, 0})
+        self._bands = list(pairwise(edges))
 
     def has(self, name: str) -> bool:
         """Return whether there is a group of this name."""
@@ -34,33 +44,32 @@ class Layout:
         """Return the columns of a group."""
         return self._dims[name]
 
-    def tiles(self, names: Iterable[str]) -> tuple[int, int]:
-        """Return the first tile of some adjacent groups, and their last tile + 1."""
-        ranges = [self._tiles[name] for name in names]
-        return min(first for first, _ in ranges), max(end for _, end in ranges)
-
-    def shape(self, num_rows: int) -> TableShape:
+    def shape(self, num_rows: int) -> BandShape:
         """Return the layout of the file."""
-        return table_shape(num_rows, TILE_COLUMNS * self.num_tiles)
+        return BandShape(num_rows, tuple(end - start for start, end in self._bands))
 
-    def empty_rows(self, num_rows: int) -> Rows:
-        """Return rows of the table, zeros."""
-        return np.zeros((num_rows, TILE_COLUMNS * self.num_tiles), np.float32)
+    def bands(self, names: Iterable[str]) -> tuple[int, int]:
+        """Return the first band of some adjacent groups, and their last band + 1."""
+        found = [place for name in names for place, _, _ in self._places(name)]
+        return min(found), max(found) + 1
 
-    def unpack(self, rows: Rows, names: Iterable[str], first_tile: int) -> dict[str, Tensor]:
-        """Return views of groups in rows that begin with a tile."""
-        return {name: self._columns(rows, name, first_tile) for name in names}
+    def columns(self, rows: Sequence[Rows], names: Iterable[str], threads: int, first_band: int = 0) -> SplitColumns:
+        """Return groups of rows in bands from first_band on, next to one another, without the columns that pad them."""
+        places = [place for name in names for place in self._places(name)]
+        return SplitColumns([rows[band - first_band][:, start:end] for band, start, end in places], threads)
 
-    def join(self, rows: Rows, names: Iterable[str], first_tile: int) -> Tensor:
-        """Return groups next to one another, without the columns that pad them."""
-        parts = list(self.unpack(rows, names, first_tile).values())
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-
-    def pack(self, groups: Mapping[str, Tensor], out: Rows) -> None:
+    def pack(self, groups: Mapping[str, Tensor], out: Sequence[Rows], threads: int) -> None:
         """Fill rows of the table; padding stays as it is."""
         for name in self._dims:
-            self._columns(out, name, 0).copy_(groups[name])
+            values = groups[name].detach()
+            values = values if values.stride(1) == 1 else values.contiguous()
+            split_columns(values.numpy(), self.columns(out, [name], threads).arrays, threads)
 
-    def _columns(self, rows: Rows, name: str, first_tile: int) -> Tensor:
-        start = TILE_COLUMNS * (self._tiles[name][0] - first_tile)
-        return torch.from_numpy(rows[:, start : start + self._dims[name]])
+    def _places(self, name: str) -> list[tuple[int, int, int]]:
+        """Return the bands of a group, and its columns in each: (band, first column, last + 1)."""
+        start, dim = self._starts[name], self._dims[name]
+        return [
+            (band, max(start, first) - first, min(start + dim, end) - first)
+            for band, (first, end) in enumerate(self._bands)
+            if first < start + dim and start < end
+        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from diskhop._native import ColumnBlock, Engine, add_neighbor_sums
+from diskhop._native import BufferPool, ColumnBlock, Engine, add_neighbor_sums
 from diskhop.hops.make.passes import Lists, aligned_memory
 from diskhop.hops.stream.lists import ListStream, Stretch, edge_rows, indptr_parts
-from diskhop.hops.stream.parts import Columns, Rows, TileReader
+from diskhop.hops.stream.parts import BandReader, Bands, Rows, band_bytes, read_band
 from diskhop.hops.stream.scan import ScannedLists, loops_of
 from diskhop.predicting.streamed.layers import symmetric_scales
-from diskhop.runtime.blocks import row_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +52,11 @@ class Streaming:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartSums:
-    """Sums of a part.
+    """Sums of one part or several.
 
     first_row: first row.
     indptr: int64 (rows + 1).
-    sums: float32 (rows, columns of the block); valid until the next part is requested.
+    sums: float32 (rows, columns of the block); valid until the next ones are requested.
     """
 
     first_row: int
@@ -77,7 +76,7 @@ class BlockMemory:
     """
 
     def __init__(self, num_rows: int, num_columns: int) -> None:
-        self.values = aligned_memory(4 * (num_rows + 1) * num_columns).view(np.float32)
+        self.content = aligned_memory(band_bytes(num_rows + 1, num_columns))
         self.scored_width = 0
 
 
@@ -88,22 +87,25 @@ class Block:
     """
 
     def __init__(self, memory: BlockMemory, num_rows: int, num_columns: int) -> None:
+        self._content = memory.content
         # The core would pad rows if there was more memory.
-        self._memory = memory.values[: (num_rows + 1) * num_columns]
-        self.all_rows: Rows = self._memory.reshape(num_rows + 1, num_columns)
-        self.all_rows[-1] = 0
+        values = memory.content.view(np.float32)[: (num_rows + 1) * num_columns]
+        self.all_rows: Rows = values.reshape(num_rows + 1, num_columns)
         self.rows = self.all_rows[:-1]
-        self.columns = ColumnBlock(self._memory, num_rows + 1, num_columns)
+        self.columns = ColumnBlock(values, num_rows + 1, num_columns)
 
-    def fill(self, source: Columns, streaming: Streaming, first_column: int = 0) -> None:
-        """Read adjacent tiles of a table into columns of the block, from first_column on."""
-        reader = TileReader(source, streaming.part_rows, streaming.engine, streaming.threads)
-        is_whole = reader.width == self.rows.shape[1]
-        first = 0
-        for part in reader.parts(0, len(self.rows), into=self.rows if is_whole else None):
-            if not is_whole:
-                self.rows[first : first + len(part), first_column : first_column + reader.width] = part
-            first += len(part)
+    def fill(self, band: Bands, streaming: Streaming, first_column: int = 0) -> None:
+        """Read a band of a table into columns of the block, from first_column on."""
+        num_rows, num_columns = self.rows.shape
+        if band.width == num_columns:
+            read_band(band, num_rows, self._content, streaming.engine)
+        else:
+            reader = BandReader(band, streaming.part_rows, streaming.engine, BufferPool(0))
+            first = 0
+            for (part,) in reader.parts(0, num_rows):
+                self.rows[first : first + len(part), first_column : first_column + band.width] = part
+                first += len(part)
+        self.all_rows[-1] = 0
 
     def scale(self, streaming: Streaming) -> None:
         """Multiply every row by its factor in GCN's sums."""
@@ -133,24 +135,28 @@ class Summer(Protocol):
         """Finish the sums after the last stretch."""
 
 
-def sum_parts(summer: Summer, streaming: Streaming, start: int, stop: int) -> Iterator[PartSums]:
-    """Yield the sums of rows start to stop, part by part."""
-    part_rows, rows_at_once = streaming.part_rows, streaming.part_rows * streaming.parts_at_once
-    memory = np.empty((min(rows_at_once, stop - start), summer.width), np.float32)
-    stream = ListStream(streaming.lists, rows_at_once, streaming.stretch_edges, streaming.engine)
-    is_first = True
+def sum_parts(
+    summer: Summer, streaming: Streaming, start: int, stop: int, memory_of: Callable[[int], Rows]
+) -> Iterator[PartSums]:
+    """Yield the sums of rows start to stop, parts_at_once parts together.
+
+    memory_of: returns where the sums of a number of rows go, float32 (rows, columns).
+    """
+    stream = ListStream(
+        streaming.lists, streaming.part_rows * streaming.parts_at_once, streaming.stretch_edges, streaming.engine
+    )
+    sums: Rows | None = None
     for stretch in stream.stretches(start, stop):
         if summer.adds_own:
             _leave_out_loops(stretch, streaming)
-        sums = memory[: len(stretch.indptr) - 1]
-        if is_first:
+        if sums is None:
+            sums = memory_of(len(stretch.indptr) - 1)
             summer.begin(stretch.first_row, sums)
         summer.add(stretch, sums)
-        is_first = stretch.is_last
         if stretch.is_last:
             summer.end(stretch.first_row, sums)
-            for first, last in row_ranges(len(sums), part_rows):
-                yield PartSums(stretch.first_row + first, stretch.indptr[first : last + 1], sums[first:last])
+            yield PartSums(stretch.first_row, stretch.indptr, sums)
+            sums = None
 
 
 def _leave_out_loops(stretch: Stretch, streaming: Streaming) -> None:

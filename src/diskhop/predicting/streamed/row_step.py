@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +24,7 @@ class RowsOfTable:
     product_rows: rows per product. Every call gets this many rows of the graph, but the last: libraries round
         differently for other shapes.
     on_bad_rows: raises the error for rows, by their number, with values that are not finite.
+    threads: cores.
     """
 
     def __init__(
@@ -33,27 +33,24 @@ class RowsOfTable:
         layer: StreamedLayer | None,
         product_rows: int,
         on_bad_rows: Callable[[Sequence[int]], Exception],
+        threads: int,
     ) -> None:
         self._layout = layout
         self._layer = layer
         self._product_rows = product_rows
         self._on_bad_rows = on_bad_rows
-        self._out: Rows = np.zeros((0, 0), np.float32)
+        self._threads = threads
 
-    def make(self, first_row: int, num_rows: int, hidden_of: Callable[[slice], Tensor]) -> Rows:
-        """Return rows of the table, float32 (rows, columns in tiles), valid until the next call.
+    def make(self, first_row: int, out: Sequence[Rows], hidden_of: Callable[[slice], Tensor]) -> None:
+        """Fill rows of the table, float32 (rows, columns) of each band.
 
         hidden_of: returns the layer's input, or the outputs, for a slice of the part's rows.
         """
-        if len(self._out) < num_rows:
-            self._out = self._layout.empty_rows(num_rows)
-        out = self._out[:num_rows]
-        for start, stop in row_ranges(num_rows, self._product_rows):
+        for start, stop in row_ranges(len(out[0]), self._product_rows):
             hidden = hidden_of(slice(start, stop))
             if not math.isfinite(hidden.sum().item()):
                 self._require_finite(hidden, first_row + start)
-            self._layout.pack(self._groups(hidden), out[start:stop])
-        return out
+            self._layout.pack(self._groups(hidden), [band[start:stop] for band in out], self._threads)
 
     def _groups(self, hidden: Tensor) -> Mapping[str, Tensor]:
         return {KEPT: hidden, **({} if self._layer is None else self._layer.before(hidden))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from diskhop.hops.make.lists import dataset_lists
 from diskhop.hops.make.passes import Lists
 from diskhop.hops.make.tiles import format_ids
 from diskhop.hops.stream.scan import Scan, ScannedLists, read_scan, scanning_bytes
+from diskhop.io.atomic import write_file
 from diskhop.nn.layers.network import Network
 from diskhop.nn.reproducible import reproducible
 from diskhop.planning.predict import StreamedPlan, plan_streamed
@@ -30,7 +31,7 @@ from diskhop.predicting.streamed.layout import Layout
 from diskhop.predicting.streamed.passes import Streaming
 from diskhop.predicting.streamed.row_step import KEPT
 from diskhop.predicting.streamed.source import first_dim, first_row_bytes, first_rows
-from diskhop.predicting.streamed.tables import RANGE_BYTES, LayerTable, TileRows
+from diskhop.predicting.streamed.tables import RANGE_BYTES, GroupRows, LayerTable
 from diskhop.protocols import NodeRows
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
@@ -78,9 +79,9 @@ class StreamedRun:
     def plan(self) -> StreamedPlan:
         """Plan the work without reading the graph, as if every node were a neighbour. Raises BudgetError."""
         layers = streamed_layers(self.network)[: max(self.wanted)]
-        return self._plan(self._work(layers, self._layouts(layers), self.dataset.topology.num_nodes))
+        return self._plan(self._work(layers, self.dataset.topology.num_nodes))
 
-    def _plan(self, work: StreamedWork) -> StreamedPlan:
+    def _plan(self, work: StreamedWork, block_tiles: Sequence[int] = ()) -> StreamedPlan:
         budget = self.budget
         try:
             return plan_streamed(
@@ -90,6 +91,7 @@ class StreamedRun:
                 engine=self.tools.engine.name,
                 disk=self.disk,
                 later=self.later,
+                block_tiles=block_tiles,
             )
         except BudgetError as error:
             if budget.available_bytes < budget.total_bytes:  # the smallest budget has room for the rest, too
@@ -103,16 +105,17 @@ class StreamedRun:
         Raises BudgetError, PredictionError for values that are not finite, DestinationError.
         """
         layers = streamed_layers(self.network)[: max(self.wanted)]
-        layouts = self._layouts(layers)
         lists = dataset_lists(self.dataset.topology)
         scanned = self._scan(lists, layers[0].weighing != "mean", work)
-        plan = self._plan(self._work(layers, layouts, scanned.num_sources))
+        plan = self._plan_with_earlier(self._work(layers, scanned.num_sources), work)
         on_plan(plan)
+        block_tiles = [layer.block_tiles for layer in plan.layers]
+        layouts = self._layouts(layers, block_tiles)
         with ExitStack() as stack:
             stack.enter_context(reproducible(self.threads))
             tables = [self._table(stack, work, f"table-{number}", layout) for number, layout in enumerate(layouts)]
             sums = {
-                number: self._table(stack, work, f"sums-{number}", _summed(layer))
+                number: self._table(stack, work, f"sums-{number}", _summed(layer, block_tiles[number]))
                 for number, layer in enumerate(layers)
                 if not plan.layers[number].is_fused
             }
@@ -149,13 +152,29 @@ class StreamedRun:
             with self.budget.reserve("reading outputs", reading_bytes):
                 yield Computed(outputs, computation.steps)
 
-    def _layouts(self, layers: Sequence[StreamedLayer]) -> list[Layout]:
-        layouts = []
-        for number, layer in enumerate(layers):
-            groups = dict(layer.groups)
-            if number in self.wanted and HIDDEN not in groups:
-                groups[KEPT] = layers[number - 1].out_dim
-            layouts.append(Layout(groups))
+    def _plan_with_earlier(self, work: StreamedWork, folder: WorkFolder) -> StreamedPlan:
+        """Plan with the blocks of an interrupted run, which its tables are cut into, if they fit."""
+        path = folder.stage("blocks", self._key("blocks")) / "tiles.json"
+        if path.exists():
+            with suppress(BudgetError):
+                return self._plan(work, json.loads(path.read_bytes()))
+        plan = self._plan(work)
+        content = json.dumps([layer.block_tiles for layer in plan.layers]).encode()
+        write_file(path, content, self.tools.injector)
+        return plan
+
+    def _groups(self, layers: Sequence[StreamedLayer], number: int) -> dict[str, int]:
+        """Return the columns of a layer's table by name, with those that are kept for other uses."""
+        groups = dict(layers[number].groups)
+        if number in self.wanted and HIDDEN not in groups:
+            groups[KEPT] = layers[number - 1].out_dim
+        return groups
+
+    def _layouts(self, layers: Sequence[StreamedLayer], block_tiles: Sequence[int]) -> list[Layout]:
+        layouts = [
+            Layout(self._groups(layers, number), layer.summed, block_tiles[number])
+            for number, layer in enumerate(layers)
+        ]
         return [*layouts, Layout({KEPT: layers[-1].out_dim})]
 
     def _scan(self, lists: Lists, counts_loops: bool, work: WorkFolder) -> ScannedLists:
@@ -167,10 +186,10 @@ class StreamedRun:
             run_tasks([scan], folder, self.tools, threads=1)
         return read_scan(folder / scan.name)
 
-    def _work(self, layers: Sequence[StreamedLayer], layouts: Sequence[Layout], num_sources: int) -> StreamedWork:
+    def _work(self, layers: Sequence[StreamedLayer], num_sources: int) -> StreamedWork:
         topology = self.dataset.topology
         shapes = [layer.shape() for layer in layers]
-        kept = [layout.num_tiles - shape.table_tiles for layout, shape in zip(layouts, shapes, strict=False)]
+        kept = [num_tiles(self._groups(layers, number).get(KEPT, 0)) for number in range(len(layers))]
         return StreamedWork(
             layers=tuple(shapes),
             output_tiles=num_tiles(layers[-1].out_dim),
@@ -191,7 +210,8 @@ class StreamedRun:
 
     def _table(self, stack: ExitStack, work: WorkFolder, name: str, layout: Layout) -> LayerTable:
         shape = layout.shape(self.dataset.num_nodes)
-        return stack.enter_context(LayerTable(name, shape, work, self._key(name), self.tools, self.range_bytes))
+        key = self._key(f"{name} in bands of {shape.widths}")
+        return stack.enter_context(LayerTable(name, shape, work, key, self.tools, self.range_bytes))
 
     def _key(self, name: str) -> str:
         """Return a text that differs wherever a byte of a table may."""
@@ -211,8 +231,7 @@ class StreamedRun:
 
     def _rows(self, table: LayerTable, layout: Layout, part_rows: int) -> RowTable:
         name = KEPT if layout.has(KEPT) else HIDDEN
-        first, end = layout.tiles([name])
-        return TileRows(table.columns(first, end), layout.dim(name), part_rows, self.tools.engine, self.threads)
+        return GroupRows(table, layout, name, part_rows, self.tools.engine, self.threads)
 
     def _not_finite(self, number: int, rows: Sequence[int]) -> PredictionError:
         ids = format_ids(self.dataset.id_map().ids(NodeRows(rows)))  # type: ignore[arg-type]
@@ -224,5 +243,5 @@ class StreamedRun:
         )
 
 
-def _summed(layer: StreamedLayer) -> Layout:
-    return Layout({name: layer.groups[name] for name in layer.summed})
+def _summed(layer: StreamedLayer, block_tiles: int) -> Layout:
+    return Layout({name: layer.groups[name] for name in layer.summed}, layer.summed, block_tiles)

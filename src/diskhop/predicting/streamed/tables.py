@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from diskhop._native import Engine
+from diskhop._native import BufferPool, Engine
 from diskhop.hops.make.work_tables import Part, WorkTables
-from diskhop.hops.stream.parts import Columns, TileReader, TileWriter
-from diskhop.hops.tables import TILE_ROWS, TableShape
+from diskhop.hops.stream.parts import BandReader, Bands, BandShape, BandWriter
+from diskhop.hops.tables import TILE_ROWS
+from diskhop.predicting.streamed.layout import Layout
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 
 # Rows are made in ranges; a crash costs at most one range.
 RANGE_BYTES = 256 << 20
 _FILE = "rows"
+OpenWriters = Callable[[Bands], Sequence[BandWriter]]
+Write = Callable[[Sequence[BandWriter]], None]
 
 
 class LayerTable:
-    """A table of tiles under construction. The context waits for writes; columns that are missing are made again.
+    """A table of bands under construction. The context waits for writes; bands that are missing are made again.
 
     range_bytes: bytes of a range, roughly.
     """
 
     def __init__(
-        self, name: str, shape: TableShape, work: WorkFolder, key: str, tools: TaskTools, range_bytes: int = RANGE_BYTES
+        self, name: str, shape: BandShape, work: WorkFolder, key: str, tools: TaskTools, range_bytes: int = RANGE_BYTES
     ) -> None:
         folder, done = work.stage(name, key), work.stage(f"{name}-done", key)
         self._tables = WorkTables(folder, done, shape, tools)
@@ -45,22 +51,28 @@ class LayerTable:
         """Whether all of it is on disk."""
         return self._tables.is_complete(_FILE)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the table exists, or the disk has the space for it."""
+        path = self._tables.path(_FILE)
+        return path.exists() or shutil.disk_usage(path.parent).free >= self.shape.num_bytes
+
     def settle(self) -> None:
-        """Wait until all written parts are on disk."""
+        """Wait until all written parts are on disk, and a dropped table is not."""
         self._tables.settle()
 
     def drop(self) -> None:
-        """Remove the table, if it exists."""
-        self._tables.drop(_FILE)
+        """Remove the table, if it exists; its disk space is freed in the background, which settle() waits for."""
+        self._tables.drop(_FILE, waits=False)
 
-    def columns(self, first_tile: int, end_tile: int) -> Columns:
-        """Return some tiles, to be read."""
-        return Columns(self._tables.path(_FILE), self.shape, first_tile, end_tile)
+    def bands(self, first: int, end: int) -> Bands:
+        """Return some bands, to be read."""
+        return Bands(self._tables.path(_FILE), self.shape, first, end)
 
     def missing_ranges(self) -> list[tuple[int, int]]:
         """Return (first row, last row + 1) of the ranges that are missing, of a table that is made by rows."""
         shape = self.shape
-        groups = max(1, self._range_bytes // (shape.num_tiles * shape.tile_bytes))
+        groups = max(1, self._range_bytes // shape.group_bytes)
         ranges = row_ranges(shape.num_groups, groups)
         return [
             (first * TILE_ROWS, min(end * TILE_ROWS, shape.num_rows))
@@ -68,65 +80,64 @@ class LayerTable:
             if not self._tables.is_done(_FILE, Part(0, shape.num_tiles, first, end))
         ]
 
-    def missing_tiles(self) -> list[int]:
-        """Return the tiles that are missing, of a table that is made by columns."""
+    def missing_bands(self) -> list[int]:
+        """Return the bands that are missing, of a table that is made band by band."""
         return self._tables.missing_columns(_FILE)
 
-    def write_rows(
-        self, start: int, stop: int, part_rows: int, engine: Engine, threads: int, write: Callable[[TileWriter], None]
-    ) -> None:
-        """Write rows start to stop of all columns: one of missing_ranges()."""
+    def write_rows(self, start: int, stop: int, open_writers: OpenWriters, write: Write) -> None:
+        """Write rows start to stop of all bands: one of missing_ranges()."""
         groups = Part(0, self.shape.num_tiles, start // TILE_ROWS, -(-stop // TILE_ROWS))
-        self._write(groups, part_rows, engine, threads, write)
+        self._write(groups, open_writers, write)
 
-    def write_tiles(
-        self, first: int, end: int, part_rows: int, engine: Engine, threads: int, write: Callable[[TileWriter], None]
-    ) -> None:
-        """Write all rows of some columns."""
-        self._write(Part(first, end, 0, self.shape.num_groups), part_rows, engine, threads, write)
+    def write_band(self, band: int, open_writers: OpenWriters, write: Write) -> None:
+        """Write all rows of a band."""
+        self._write(Part(band, band + 1, 0, self.shape.num_groups), open_writers, write)
 
-    def _write(
-        self, part: Part, part_rows: int, engine: Engine, threads: int, write: Callable[[TileWriter], None]
-    ) -> None:
+    def _write(self, part: Part, open_writers: OpenWriters, write: Write) -> None:
         def make(_path: object) -> int:
-            columns = self.columns(part.first_tile, part.end_tile)
-            with TileWriter(columns, part_rows, engine, threads) as writer:
-                write(writer)
+            with ExitStack() as stack:
+                writers = open_writers(self.bands(part.first_tile, part.end_tile))
+                write([stack.enter_context(writer) for writer in writers])
             return 0  # unused: the table is removed again, without a checksum
 
         self._tables.write(_FILE, part, make)
 
 
-class TileRows:
-    """Some columns of a finished table as rows (see RowTable). Takes moving_bytes()."""
+class GroupRows:
+    """A group of a finished table as rows (see RowTable). Takes moving_bytes()."""
 
-    def __init__(self, columns: Columns, dim: int, part_rows: int, engine: Engine, threads: int) -> None:
-        self._columns = columns
+    def __init__(
+        self, table: LayerTable, layout: Layout, name: str, part_rows: int, engine: Engine, threads: int
+    ) -> None:
+        self._bands = table.bands(*layout.bands([name]))
+        self._layout = layout
+        self._name = name
         self._part_rows = part_rows
         self._engine = engine
         self._threads = threads
-        self.dim = dim
+        self.dim = layout.dim(name)
 
     @property
     def num_rows(self) -> int:
         """See RowTable."""
-        return self._columns.shape.num_rows
+        return self._bands.shape.num_rows
 
     def blocks(self, block_rows: int, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float32]]:
         """See RowTable."""
         end = self.num_rows if stop is None else stop
-        reader = TileReader(self._columns, self._part_rows, self._engine, self._threads)
+        reader = BandReader(self._bands, self._part_rows, self._engine, BufferPool(0))
         block = np.empty((block_rows, self.dim), np.float32)
         filled = 0
         first = start // self._part_rows * self._part_rows
         for part in reader.parts(first, end):
-            rows = part[max(0, start - first) :, : self.dim]
+            columns = self._layout.columns(part, [self._name], self._threads, self._bands.first)
+            skipped, num_rows = max(0, start - first), len(part[0])
             first += self._part_rows
-            while len(rows):
-                taken = rows[: block_rows - filled]
-                block[filled : filled + len(taken)] = taken
-                filled += len(taken)
-                rows = rows[len(taken) :]
+            while skipped < num_rows:
+                taken = min(block_rows - filled, num_rows - skipped)
+                into = torch.from_numpy(block[filled : filled + taken])
+                columns.of(slice(skipped, skipped + taken)).copy_to(into)
+                filled, skipped = filled + taken, skipped + taken
                 if filled == block_rows:
                     yield block
                     filled = 0

@@ -1,0 +1,42 @@
+"""Columns of rows, as bands hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from diskhop._native import join_columns
+from diskhop.hops.stream.parts import Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitColumns:
+    """Columns of some rows, in one or several arrays (rows, columns), next to one another."""
+
+    arrays: Sequence[Rows]
+    threads: int
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of all arrays."""
+        return sum(array.shape[1] for array in self.arrays)
+
+    def of(self, which: slice) -> SplitColumns:
+        """Return some of the rows."""
+        return SplitColumns([array[which] for array in self.arrays], self.threads)
+
+    def joined(self) -> Tensor:
+        """Return the columns, float32 (rows, columns): a view if they are in one array."""
+        if len(self.arrays) == 1:
+            return torch.from_numpy(self.arrays[0])
+        out = torch.empty(len(self.arrays[0]), self.num_columns)
+        self.copy_to(out)
+        return out
+
+    def copy_to(self, out: Tensor, divisors: Tensor | None = None) -> None:
+        """Copy the columns to out (rows, columns), divided by divisors (rows, 1) if there are any; all float32."""
+        by_row = None if divisors is None else divisors.flatten().numpy()
+        join_columns(self.arrays, out.numpy(), self.threads, by_row)
