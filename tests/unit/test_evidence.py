@@ -127,6 +127,8 @@ def test_a_delimiter_gives_every_row_as_many_columns(rows: list[str], suffix: st
 def test_delimiters_that_fit_alike_are_asked_for() -> None:
     with pytest.raises(SourceError, match=r"line 1: .*--delimiter comma or --delimiter semicolon"):
         find_delimiter(["a,b;c", "d,e;f"], ".txt", "line 1")
+    with pytest.raises(SourceError, match=r"--delimiter comma or --delimiter '\|'"):
+        find_delimiter(["ana|a,b", "ben|b,c"], ".txt", "line 1")
 
 
 def test_columns_are_found_by_name_before_place() -> None:

@@ -32,9 +32,9 @@ def find_delimiter(rows: Sequence[str], suffix: str, place: str) -> tuple[str, s
         best = max(found[1:] for found in fitting.values())
         alike = [each for each in in_order if each in fitting and fitting[each][1:] == best]
         first = alike[0]
-        # Two words with a comma within may be two columns by either; tabs among numbers are spaces.
-        is_either = " " in alike[1:] and first != "\t" and fitting[" "][0] == fitting[first][0] == 2
-        if is_either or [each for each in alike[1:] if each not in _WITHIN.get(first, "")]:
+        # Two words with a comma or a bar within may be two columns by either; tabs among numbers are spaces.
+        is_either = first != "\t" and any(each in " |" and fitting[each][0] == 2 for each in alike[1:])
+        if (is_either and fitting[first][0] == 2) or [each for each in alike[1:] if each not in _WITHIN.get(first, "")]:
             ways = " or ".join(f"--delimiter {shlex.quote(NAMES.get(each, each))}" for each in alike[:2])
             raise SourceError(f"{place}: several characters may separate the columns; add {ways}")
         return first, f"gives every sampled row {fitting[first][0]} columns"
