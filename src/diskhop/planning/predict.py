@@ -156,7 +156,8 @@ def _with_rest(work: StreamedWork, layers: Sequence[LayerPlan], sizes: Sizes, me
     def fits(wanted: Sizes) -> bool:
         return sum(_largest_phase(work, layers, wanted).values()) <= memory_bytes
 
-    at_once = (replace(sizes, parts_at_once=1 << power) for power in range(_MOST_PARTS_AT_ONCE.bit_length() - 1, 0, -1))
+    most_parts = min(_MOST_PARTS_AT_ONCE, -(-work.graph.num_nodes // sizes.part_rows))
+    at_once = (replace(sizes, parts_at_once=1 << power) for power in range(most_parts.bit_length() - 1, 0, -1))
     sizes = next(filter(fits, at_once), sizes)
     # Each worker has as many threads as the others.
     shared = (replace(sizes, workers=count) for count in range(threads, 1, -1) if threads % count == 0)

@@ -194,7 +194,7 @@ class BandWriter:
     def rows(self, num_rows: int) -> list[Rows]:
         """Return memory of the next rows, (rows, columns) of each band, which write() writes.
 
-        What nobody writes to is zeros, or what was written to it for earlier rows.
+        What is not written is zeros, or what was written to it for earlier rows.
         """
         self._wait(self._next)
         return self._slots[self._next].rows(num_rows)
