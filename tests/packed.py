@@ -12,7 +12,9 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine
 from diskhop.pipeline.pack_ahead import Packed, pack_epochs
+from diskhop.pipeline.pack_steps import Samples
 from diskhop.planning.planner import choose_plan
+from diskhop.plans import SampledPlan
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.packing import run_samples
 from diskhop.runs.nodes.workload import training_workload
@@ -47,11 +49,26 @@ def pack_small(
     assert isinstance(config, SampledConfig)
     budget = Budget(config.memory_bytes)
     plan = choose_plan(dataset, training_workload(config, task.seeds, task.held), budget)
+    samples = run_samples(config, task.seeds.train)
+    return pack(dataset, plan, budget, samples, disk_bytes=disk_bytes, engine=engine, injector=injector)
+
+
+def pack(
+    dataset: Dataset,
+    plan: SampledPlan,
+    budget: Budget,
+    samples: Samples,
+    *,
+    disk_bytes: int | None = None,
+    engine: Engine | None = None,
+    injector: Injector | None = None,
+) -> Packed:
+    """Pack samples by a plan, without a word."""
     return pack_epochs(
         dataset,
         plan,
         budget,
-        run_samples(config, task.seeds.train),
+        samples,
         engine or open_engine("threads").engine,
         disk_bytes=disk_bytes,
         progress=lambda _stage, _done, _total: None,

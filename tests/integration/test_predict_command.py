@@ -211,6 +211,33 @@ sys.exit(run({arguments!r}))
     assert (out / "part-00000.parquet").read_bytes() == (folder / "whole/part-00000.parquet").read_bytes()
 
 
+def test_ctrl_c_waits_for_rows_that_are_written(folder: Path) -> None:
+    """Workers write from memory that is free once the writers are closed."""
+    arguments = ["predict", str(folder / "sage"), "--out", str(folder / "stopped"), "--threads", "2"]
+    code = f"""
+import os, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from diskhop.hops.stream.parts import BandWriter
+from diskhop.predicting.streamed.row_step import RowsOfTable
+make, leave, closing = RowsOfTable.make, BandWriter.__exit__, threading.Event()
+def interrupt(*arguments):
+    assert threading.current_thread() is not threading.main_thread()
+    os.kill(os.getpid(), signal.SIGINT)
+    print("closed too early" if closing.wait(0.3) else "open")
+    make(*arguments)
+def close(*arguments):
+    closing.set()
+    leave(*arguments)
+RowsOfTable.make, BandWriter.__exit__ = interrupt, close
+from diskhop.cli import run
+sys.exit(run({arguments!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 128 + signal.SIGINT, done.stderr
+    assert done.stdout.splitlines()[0] == "open"
+    assert done.stderr.splitlines()[-1].startswith("diskhop: interrupted")
+
+
 def test_json_and_progress_are_for_machines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["predict", str(folder / "sage"), "--out", str(folder / "machine"), "--progress", "json", "--json"]
     assert run([*arguments, "--require", "test>=0", "--nodes", "test"]) == 0

@@ -17,9 +17,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import ConfigError
-from diskhop.io.engine import open_engine
 from diskhop.pipeline.batch import MiniBatch, Pass
-from diskhop.pipeline.pack_ahead import pack_epochs
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
@@ -32,6 +30,7 @@ from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
 from diskhop.stores.stores import STORES
 from tests.graphs import threads_engine
+from tests.packed import pack
 from tests.runs import small_graph
 from tests.toys import first_neighbors
 from tests.unit.sampling_oracle import assert_same_batch
@@ -158,16 +157,7 @@ def test_batches_packed_ahead_are_replayed(dataset: Dataset, tmp_path: Path, spe
         batch_size=BATCH_SIZE,
         num_batches=len(wanted.numbers),
     )
-    layout = pack_epochs(
-        dataset,
-        plan,
-        Budget(plan.memory_bytes),
-        samples,
-        open_engine("threads").engine,
-        disk_bytes=None,
-        progress=lambda _stage, _done, _total: None,
-        log=lambda _text: None,
-    ).layout
+    layout = pack(dataset, plan, Budget(plan.memory_bytes), samples).layout
     plan = plan_for(dataset, spec, "packed", tmp_path, is_lent=False, threads=1, prepared=layout)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline, pipeline.run(wanted) as batches:
         check(dataset, batches, sample_all(dataset, spec), is_lent=False)

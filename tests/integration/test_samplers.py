@@ -16,8 +16,6 @@ from diskhop.budget import Budget
 from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError, FormatError
-from diskhop.io.engine import open_engine
-from diskhop.pipeline.pack_ahead import pack_epochs
 from diskhop.planning.planner import choose_plan
 from diskhop.protocols import Purpose, SampledBatch, SamplerSpec, neighbor_spec
 from diskhop.runs.nodes.defaults import resolve_config
@@ -28,7 +26,7 @@ from diskhop.sampling.topology import open_topology
 from diskhop.stores.packed.layout import samples_of
 from diskhop.stores.stores import STORES
 from tests.graphs import threads_engine
-from tests.packed import OPTIONS
+from tests.packed import OPTIONS, pack
 from tests.runs import small_graph
 from tests.toys import first_neighbors
 
@@ -108,16 +106,7 @@ def test_batches_that_are_packed_ahead_are_found_by_the_same_sampler_only(datase
     budget = Budget(config.memory_bytes)
     plan = choose_plan(dataset, workload, budget)
     samples = replace(run_samples(config, task.seeds.train), sampler=FIRST)
-    layout = pack_epochs(
-        dataset,
-        plan,
-        budget,
-        samples,
-        open_engine("threads").engine,
-        disk_bytes=None,
-        progress=lambda _stage, _done, _total: None,
-        log=lambda _text: None,
-    ).layout
+    layout = pack(dataset, plan, budget, samples).layout
     assert layout.find_epoch(samples.settings(dataset, 0)) is not None
     for other in (neighbor_spec(FIRST.fanouts), replace(FIRST, parameters=(("skip", 2.0),))):
         settings = replace(samples, sampler=other).settings(dataset, 0)

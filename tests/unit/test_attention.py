@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +19,7 @@ from diskhop.nn.layers import gat
 from diskhop.nn.layers.aggregate import LayerBlock
 from diskhop.nn.layers.attention import Dropout, attend, attend_then_map, attention, saves_to_attend_first
 from diskhop.nn.layers.gat import GatLayer
+from diskhop.nn.reproducible import torch_threads
 from tests.examples import examples
 
 SLOPE = 0.2
@@ -187,16 +186,6 @@ def big_layer() -> LayerBlock:
     degrees = np.random.default_rng(0).integers(0, 20, 3000)
     degrees[7] = 3000
     return make_layer(3000, 7000, degrees.tolist(), seed=3)
-
-
-@contextmanager
-def torch_threads(num_threads: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("width", ["own", "shared"])

@@ -300,15 +300,16 @@ def test_what_is_at_the_destination_is_refused(dataset: Dataset, tmp_path: Path)
 def writer(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Another process that is writing to 'out'."""
     code = (
-        "import sys, time; from pathlib import Path; from diskhop.predicting.output import predictions_folder\n"
-        "with predictions_folder(Path(sys.argv[1]), overwrite=False): print('here', flush=True); time.sleep(60)"
+        "import sys; from pathlib import Path; from diskhop.predicting.output import predictions_folder\n"
+        "with predictions_folder(Path(sys.argv[1]), overwrite=False): print('here', flush=True); sys.stdin.read()"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "out")], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "out")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"here\n"
     yield process
-    process.kill()
-    process.communicate()
+    process.communicate()  # ends it
 
 
 def test_a_second_writer_is_refused_by_its_process(

@@ -29,7 +29,7 @@ from diskhop.planning.predict_sizes import (
 from diskhop.plans import PlannedSteps, Prediction, RunPlan, StepPlan
 
 # Throughput of one core: edges times columns of a sum over a block larger than the caches, and products of matrices.
-_SUMS_PER_SECOND = 0.6e9
+_SUMS_PER_SECOND = 1.2e9
 _FLOPS_PER_SECOND = 50e9
 _THREADS_POWER = 0.8
 # Parts take at most 1 / this of memory, so that most is left for the block.

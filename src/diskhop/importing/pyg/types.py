@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from diskhop.dataset.attribute_info import ATTRIBUTE_NAME, MOST_DIMENSIONS
+from diskhop.dataset.attribute_set import MASKS
 from diskhop.dataset.manifest import MOST_COUNT
 from diskhop.dataset.sort.keys import RENUMBERING
 from diskhop.errors import SourceError
@@ -23,7 +24,6 @@ from diskhop.importing.named import (
 from diskhop.importing.pyg.attributes import Attributes, HeldValues, MaskedRows
 from diskhop.importing.source import Column, SourceAttribute
 
-_PARTS = {"train_mask": "train", "val_mask": "valid", "test_mask": "test"}
 # Names by which PyG finds the number of nodes, next to x and those that contain 'node'.
 _OF_NODES = ("feat", "pos", "batch", "node_type", "n_id")
 
@@ -51,7 +51,7 @@ class NodeAttributes:
             count_tasks(self.labels)
             self._keep("y", labels_attribute(y, self.labels))
             counts["y"] = y.shape[0]
-        masks = {key: column for key in _PARTS if (column := store.take_column(key)) is not None}
+        masks = {key: column for key in MASKS if (column := store.take_column(key)) is not None}
         for key, each in masks.items():
             if each.dtype.kind != "b" or len(each.shape) > 2 or each.shape[1:] == (0,):
                 raise SourceError(
@@ -76,7 +76,7 @@ class NodeAttributes:
             if each.shape[1:] != ((num_splits,) if num_splits > 1 else ()):
                 self.attributes[key] = own_attribute(each)
         return {
-            _PARTS[key]: [
+            MASKS[key]: [
                 MaskedRows(each, number) for number in range(num_splits if len(each.shape) == 1 else each.shape[1])
             ]
             for key, each in masks.items()

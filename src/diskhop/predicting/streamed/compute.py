@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,12 +47,14 @@ from diskhop.predicting.streamed.passes import (
 from diskhop.predicting.streamed.row_step import RowsOfTable
 from diskhop.predicting.streamed.source import FirstRows
 from diskhop.predicting.streamed.tables import LayerTable
-from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.blocks import map_in_order, row_ranges
 from diskhop.runtime.progress import Progress
 
 OpenFeatures = Callable[[int], FirstRows]
 # (writer, first row, last row + 1, pool): writes rows of a table, with buffers of a pool.
 WriteRows = Callable[[BandWriter, int, int, BufferPool], None]
+# (first row, last row + 1, writers): writes a range.
+WriteRange = Callable[[int, int, Sequence[BandWriter]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,7 +125,7 @@ class Computation:
 
     def _make_first(self) -> None:
         """Make table 0 of the features."""
-        rows = self._rows_of(0)
+        rows = self._rows_of(0, self.plan.threads_per_worker)
 
         def write(writer: BandWriter, start: int, stop: int, _: BufferPool) -> None:
             first = start
@@ -145,14 +146,16 @@ class Computation:
         with self._step(f"layer {number + 1}: sums", planned.num_blocks):
             self._write_missing_sums(number)
         with self._step(f"layer {number + 1}: products", 0):
-            rows = self._rows_of(number + 1)
+            threads = self.plan.threads_per_worker
+            rows = self._rows_of(number + 1, threads)
 
             def write(writer: BandWriter, start: int, stop: int, pool: BufferPool) -> None:
                 reader = self._reader(table, 0, table.shape.num_tiles, pool)
                 indptrs = indptr_parts(self.streaming.lists, start, stop, self.plan.part_rows)
                 owns = self._own_rows(number, start, stop, pool)
                 for (first, indptr), sums, own in zip(indptrs, reader.parts(start, stop), owns, strict=False):
-                    rows.make(first, writer.rows(len(sums[0])), self._after(number, first, indptr, sums, own))
+                    hidden = self._after(number, first, indptr, sums, own, threads)
+                    rows.make(first, writer.rows(len(sums[0])), hidden)
                     writer.write(first, len(sums[0]))
 
             self._write_shared(number + 1, write, f"layer {number + 1}: products")
@@ -176,17 +179,18 @@ class Computation:
         with self._step(f"layer {number + 1}", 1):
             pool = self._pool()
             summer = self._summer(number, 0, self._block_memory(number))
-            rows = self._rows_of(number + 1)
+            threads = self.streaming.threads
+            rows = self._rows_of(number + 1, threads)
             most_rows = min(self.streaming.part_rows * self.streaming.parts_at_once, self.tables[number].shape.num_rows)
             memory = np.empty((most_rows, summer.width), np.float32)
 
-            def write(writers: Sequence[BandWriter], start: int, stop: int) -> None:
+            def write(start: int, stop: int, writers: Sequence[BandWriter]) -> None:
                 (writer,) = writers
                 owns = self._own_rows(number, start, stop, pool)
                 for parts in sum_parts(summer, self.streaming, start, stop, lambda num_rows: memory[:num_rows]):
                     for (begin, end), own in zip(row_ranges(len(parts.sums), self.plan.part_rows), owns, strict=False):
                         first, indptr = parts.first_row + begin, parts.indptr[begin : end + 1]
-                        hidden = self._after(number, first, indptr, [parts.sums[begin:end]], own)
+                        hidden = self._after(number, first, indptr, [parts.sums[begin:end]], own, threads)
                         rows.make(first, writer.rows(end - begin), hidden)
                         writer.write(first, end - begin)
 
@@ -274,12 +278,17 @@ class Computation:
         return self.tables[number].bands(*self.network.layouts[number].bands([name]))
 
     def _after(
-        self, number: int, first_row: int, indptr: NDArray[np.int64], sums: Sequence[Rows], own: Sequence[Rows]
+        self,
+        number: int,
+        first_row: int,
+        indptr: NDArray[np.int64],
+        sums: Sequence[Rows],
+        own: Sequence[Rows],
+        threads: int,
     ) -> Callable[[slice], Tensor]:
         """Return the function that computes a layer's output for a slice of a part."""
         layer, layout = self.network.layers[number], self.network.layouts[number]
         first_own = layout.bands(layer.own)[0] if layer.own else 0
-        threads = self.plan.threads_per_worker
         summed = layout.columns(sums, layer.summed, threads)
         own_groups = {name: layout.columns(own, [name], threads, first_own) for name in layer.own}
         degrees = degrees_of(indptr)
@@ -305,7 +314,7 @@ class Computation:
     def _reader(self, table: LayerTable, first: int, end: int, pool: BufferPool) -> BandReader:
         return BandReader(table.bands(first, end), self.plan.part_rows, self.streaming.engine, pool)
 
-    def _rows_of(self, number: int) -> RowsOfTable:
+    def _rows_of(self, number: int, threads: int) -> RowsOfTable:
         layers = self.network.layers
         layer = layers[number] if number < len(layers) else None
         return RowsOfTable(
@@ -313,35 +322,31 @@ class Computation:
             layer,
             self.plan.product_rows,
             lambda rows: self.bad_rows(number, rows),
-            self.plan.threads_per_worker,
+            threads,
         )
 
     def _write_shared(self, number: int, write: WriteRows, stage: str) -> None:
         """Write the missing rows of a table, each range by several workers with cores of their own."""
         plan, pool = self.plan, self._pool()
-        with torch_threads(plan.threads_per_worker), ThreadPoolExecutor(plan.workers) as workers:
 
-            def share(writers: Sequence[BandWriter], start: int, stop: int) -> None:
-                part_rows = -(-(stop - start) // (len(writers) * plan.part_rows)) * plan.part_rows
-                shares = zip(writers, range(start, stop, part_rows), strict=False)
-                running = [
-                    workers.submit(_without_gradients, write, writer, first, min(first + part_rows, stop), pool)
-                    for writer, first in shares
-                ]
-                wait(running)
-                for each in running:  # the error of the first rows, whichever worker was faster
-                    each.result()
+        def share(start: int, stop: int, writers: Sequence[BandWriter]) -> None:
+            part_rows = -(-(stop - start) // (len(writers) * plan.part_rows)) * plan.part_rows
 
+            def write_rows(share: tuple[BandWriter, tuple[int, int]]) -> None:
+                writer, (first, last) = share
+                with torch.no_grad():  # of this thread
+                    write(writer, start + first, start + last, pool)
+
+            # It waits for running workers before it raises: the writers are closed then.
+            for _ in map_in_order(
+                write_rows, zip(writers, row_ranges(stop - start, part_rows), strict=False), len(writers)
+            ):
+                pass
+
+        with torch_threads(plan.threads_per_worker):
             self._write_ranges(number, share, stage, plan.workers, pool)
 
-    def _write_ranges(
-        self,
-        number: int,
-        write: Callable[[Sequence[BandWriter], int, int], None],
-        stage: str,
-        num_writers: int,
-        pool: BufferPool,
-    ) -> None:
+    def _write_ranges(self, number: int, write: WriteRange, stage: str, num_writers: int, pool: BufferPool) -> None:
         table, part_rows, engine = self.tables[number], self.plan.part_rows, self.streaming.engine
         self._make_room(table)
 
@@ -349,7 +354,7 @@ class Computation:
             return [BandWriter(bands, part_rows, part_rows, engine, pool) for _ in range(num_writers)]
 
         for start, stop in table.missing_ranges():
-            table.write_rows(start, stop, open_writers, partial(_call, write, start, stop))
+            table.write_rows(start, stop, open_writers, partial(write, start, stop))
             self.progress(stage, stop, table.shape.num_rows)
 
     @contextmanager
@@ -361,14 +366,3 @@ class Computation:
                 stack.enter_context(self.budget.reserve(what, num_bytes))
             yield
         self.steps.append({"step": name, "seconds": time.perf_counter() - started, "passes": num_passes})
-
-
-def _call(
-    write: Callable[[Sequence[BandWriter], int, int], None], start: int, stop: int, writers: Sequence[BandWriter]
-) -> None:
-    write(writers, start, stop)
-
-
-def _without_gradients(write: WriteRows, writer: BandWriter, start: int, stop: int, pool: BufferPool) -> None:
-    with torch.no_grad():  # of this thread
-        write(writer, start, stop, pool)
