@@ -152,6 +152,18 @@ class StoreShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedBytes:
+    """Bytes that preparing a batch adds for each of its nodes and edges."""
+
+    per_node: int = 0
+    per_edge: int = 0
+
+    def of(self, num_nodes: int, num_edges: int) -> int:
+        """Bytes of a batch."""
+        return num_nodes * self.per_node + num_edges * self.per_edge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampledPlan(RunPlan):
     """Every choice of a run on sampled neighbours.
 
@@ -172,6 +184,7 @@ class SampledPlan(RunPlan):
     batch_rows: rows of a large mini-batch (measured, with headroom).
     ordered: batches arrive in order; otherwise as they are finished.
     pinned: how rows to pin are chosen, 'degree' or 'accesses'.
+    values: bytes that preparing a batch adds.
     """
 
     store: str
@@ -190,13 +203,14 @@ class SampledPlan(RunPlan):
     share: StoreShare = field(default_factory=StoreShare)
     ordered: bool = True
     pinned: str = "degree"
+    values: PreparedBytes = field(default_factory=PreparedBytes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for result.json, where the store's share stands among the other fields."""
         stored = RunPlan.to_dict(self)
         share = stored.pop("share")
         # Its bytes are in "reserved" already.
-        del share["reserves"]
+        del share["reserves"], stored["values"]
         # The name that result.json has had from the start.
         stored["bytes_on_their_way"] = stored.pop("bytes_in_flight")
         return {**stored, **share}

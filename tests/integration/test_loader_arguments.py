@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader
+from torch_geometric.sampler import NumNeighbors
+from torch_geometric.sampler.base import SubgraphType
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
@@ -66,8 +69,9 @@ def works_or_one_line(make: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_any_value_works_or_is_refused_in_one_line(dataset: Dataset, make_hops: Callable[..., Any], value: Any) -> None:
     usual = {"data": dataset, "num_neighbors": [2], "input_nodes": [0, 1], "memory": "50MB", "store": "direct"}
-    names = [name for name in inspect.signature(diskhop.NeighborLoader).parameters if name != "pyg_arguments"]
-    for name in (*names, "num_workers", "replace"):
+    names = [name for name in inspect.signature(diskhop.NeighborLoader).parameters if name != "loader_arguments"]
+    more = ("num_workers", "sampler", "generator", "prefetch_factor", "pin_memory", "in_order", "timeout")
+    for name in (*names, *more):
         works_or_one_line(lambda name=name: diskhop.NeighborLoader(**{**usual, name: value}))  # type: ignore[misc]
     for name in inspect.signature(diskhop.HopLoader).parameters:
         if name != "node_rows":
@@ -89,7 +93,7 @@ def test_any_value_works_or_is_refused_in_one_line(dataset: Dataset, make_hops: 
         ({"memory": 2.5}, "memory must be bytes or a size as text"),
         ({"input_nodes": [NODES - 1, NODES]}, f"has id {NODES}"),
         ({"input_nodes": [-3]}, "has id -3"),
-        ({"input_nodes": [1, 1]}, "id 1 is there twice"),
+        ({"input_nodes": [0, 1] * (NODES // 2)}, "zeros and ones, one for each node, which may be a mask or ids"),
         ({"input_nodes": torch.zeros(NODES, dtype=torch.bool)}, "the mask has none"),
         ({"input_nodes": "train", "split": 3}, "has no split 3"),
         ({"input_nodes": [0], "split": 0}, "split must be left out"),
@@ -102,7 +106,7 @@ def test_what_cannot_be_is_named(dataset: Dataset, changes: dict[str, Any], word
 
 
 def test_a_tuple_of_ids_is_ids(dataset: Dataset) -> None:
-    with diskhop.NeighborLoader(dataset, [2], (3, 1), batch_size=2, memory="50MB") as loader:  # type: ignore[arg-type]
+    with diskhop.NeighborLoader(dataset, [2], (3, 1), batch_size=2, memory="50MB") as loader:
         assert next(iter(loader)).n_id[:2].tolist() == [3, 1]
 
 
@@ -112,3 +116,91 @@ def test_a_graph_in_memory_in_place_of_a_dataset_leads_to_from_pyg(tmp_path: Pat
     options = {"out": tmp_path / "run"} if use == "embed" else {}
     with pytest.raises(ConfigError, match="from_pyg"):
         getattr(diskhop, use)(VALUES["Data"], *more, **options)
+
+
+def first_of(loader: diskhop.NeighborLoader) -> Data:
+    with loader:
+        return next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 4, "multiprocessing_context": "fork"},
+        {"filter_per_worker": True, "is_sorted": True},
+        {"filter_per_worker": False},
+        {"pin_memory": True, "pin_memory_device": "", "in_order": True, "shuffle": None},
+        {"subgraph_type": SubgraphType.directional, "directed": True, "temporal_strategy": "uniform"},
+        {"collate_fn": list, "dataset": range(3), "drop_last": False, "worker_init_fn": None, "timeout": 0},
+        {"num_neighbors": NumNeighbors([2])},
+    ],
+    ids=lambda given: "-".join(given),
+)
+def test_what_sets_up_workers_changes_no_batch(dataset: Dataset, arguments: dict[str, Any]) -> None:
+    usual: dict[str, Any] = {"data": dataset, "num_neighbors": [2], "batch_size": 8, "memory": "50MB"}
+    expected, found = (first_of(diskhop.NeighborLoader(**{**usual, **more})) for more in ({}, arguments))
+    assert {*expected.keys()} == {*found.keys()}
+    for name in ("x", "n_id", "edge_index", "input_id"):
+        assert torch.equal(expected[name], found[name])
+
+
+def test_arguments_stand_in_pygs_order(dataset: Dataset) -> None:
+    theirs = [*inspect.signature(NeighborLoader).parameters]
+    ours = [*inspect.signature(diskhop.NeighborLoader).parameters]
+    assert ours[: len(theirs) - 1] == theirs[:-1]
+    made = diskhop.NeighborLoader(dataset, [2], [3], None, False, "directional", False, "uniform", None, None, len)
+    with made as loader:
+        assert next(iter(loader)) > 5
+
+
+def test_a_sampler_orders_the_seeds(dataset: Dataset) -> None:
+    nodes = torch.arange(10, 20)
+    orders = [[9, 0, 0, 3, 3], [1, 2, 3, 4, 5]]
+
+    class Orders(torch.utils.data.Sampler[int]):
+        def __iter__(self) -> Any:
+            return iter(orders[self.number % 2])
+
+        def __len__(self) -> int:
+            return 5
+
+        number = 0
+
+    sampler = Orders()
+    with diskhop.NeighborLoader(dataset, [2], nodes, batch_size=2, memory="50MB", sampler=sampler) as loader:
+        assert (len(loader), len(loader.dataset)) == (3, 10)
+        for number, order in enumerate(orders):
+            sampler.number = number
+            batches = list(loader)
+            assert [batch.batch_size for batch in batches] == [2, 2, 1]
+            assert torch.cat([batch.input_id for batch in batches]).tolist() == order
+            seeds = torch.cat([batch.n_id[: batch.batch_size] for batch in batches])
+            assert torch.equal(seeds, nodes[torch.tensor(order)])
+        with pytest.raises(ConfigError, match="has no state, because the order is not its own"):
+            loader.state_dict()
+        # Passes at once keep their orders.
+        sampler.number = 0
+        first = iter(loader)
+        next(first)
+        sampler.number = 1
+        assert torch.cat([batch.input_id for batch in loader]).tolist() == orders[1]
+        assert torch.cat([batch.input_id for batch in first]).tolist() == orders[0][2:]
+
+
+def test_a_generator_draws_the_seed(dataset: Dataset) -> None:
+    def order(generator: torch.Generator) -> list[int]:
+        with diskhop.NeighborLoader(
+            dataset, [2], batch_size=NODES, shuffle=True, memory="50MB", generator=generator
+        ) as loader:
+            ids: list[int] = next(iter(loader)).input_id.tolist()
+            return ids
+
+    generator = torch.Generator().manual_seed(3)
+    first, second = order(generator), order(generator)
+    assert first != second
+    assert order(torch.Generator().manual_seed(3)) == first
+
+
+def test_input_ids_may_be_given(dataset: Dataset) -> None:
+    loader = diskhop.NeighborLoader(dataset, [2], [5, 3], batch_size=2, memory="50MB", input_id=torch.tensor([70, 80]))
+    assert first_of(loader).input_id.tolist() == [70, 80]

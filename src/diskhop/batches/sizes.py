@@ -10,6 +10,8 @@ from diskhop.protocols import NodeIds
 
 # Measured on a few batches only: later ones may be larger.
 HEADROOM = 1.1
+# Of an edge in a batch: its source and its position.
+_EDGE_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,11 @@ class BatchSizes:
     hop_read_bytes: int
     workspace_bytes: int
     repeats_nodes: bool = False
+
+    @property
+    def most_edges(self) -> int:
+        """Number of edges that its bytes have room for, next to the nodes."""
+        return max(0, self.block_bytes - 8 * self.num_nodes) // _EDGE_BYTES
 
     def num_misses(self, first_rows: int) -> int:
         """Rows of a batch that are not among the first rows of the table."""

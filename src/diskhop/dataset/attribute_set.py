@@ -8,6 +8,7 @@ unless the source had other names for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ def node_attributes(info: NodeType, feature_dtype: str, feature_dim: int) -> dic
     own = dict(info.attributes)
     known = {}
     if feature_dtype:
-        dtype = "float32" if feature_dtype == "int8" else feature_dtype
-        known["x"] = AttributeInfo(dtype=dtype, shape=(feature_dim,), stored_as="features")
+        known["x"] = AttributeInfo(dtype=features_dtype(feature_dtype), shape=(feature_dim,), stored_as="features")
     if info.labels is not None:
         tasks = info.labels.num_tasks
         shape = (tasks,) if tasks else ()
@@ -40,6 +40,11 @@ def node_attributes(info: NodeType, feature_dtype: str, feature_dim: int) -> dic
             shape = (len(info.splits),) if len(info.splits) > 1 else ()
             known[name] = AttributeInfo(dtype="bool", shape=shape, stored_as=SPLITS)
     return _with_known(own, known)
+
+
+def features_dtype(stored: str) -> str:
+    """Return the dtype in which a batch has features of a stored dtype."""
+    return "float32" if stored == "int8" else stored
 
 
 def edge_attributes(info: EdgeType) -> dict[str, AttributeInfo]:
@@ -52,24 +57,50 @@ def edge_attributes(info: EdgeType) -> dict[str, AttributeInfo]:
     return _with_known(dict(info.attributes), known)
 
 
-def attribute_table(folder: Path, name: str, info: AttributeInfo, num_rows: int) -> Table:
-    """Return the place of an attribute that has a file of its own. folder: that of the nodes or edges."""
-    path = Path(attribute_file(str(folder), name))
-    return Table(path=path, num_rows=num_rows, row_bytes=info.row_bytes, row_stride=info.row_bytes)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredColumn:
+    """Values of all nodes, by row, or of all edges, in the order of `indices`, in one file.
 
-
-def map_attribute(
-    folder: Path, name: str, info: AttributeInfo, num_rows: int, column_dtype: np.dtype[Any]
-) -> NDArray[Any]:
-    """Map the values of an attribute, (rows, *shape) in its stored dtype; those of bfloat16 are bits, uint16.
-
-    column_dtype: dtype of the column that it is stored as, if any.
+    table: place of the values.
+    relative: path in the dataset.
+    dtype: NumPy's dtype of the stored values; uint16 for the bits of bfloat16.
+    info: dtype and shape that the values have in the source.
     """
-    path, dtype = Path(attribute_file(str(folder), name)), info.stored_dtype
+
+    table: Table
+    relative: str
+    dtype: np.dtype[Any]
+    info: AttributeInfo
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the file."""
+        return self.table.num_rows * self.table.row_bytes
+
+    def shaped(self, values: NDArray[Any]) -> NDArray[Any]:
+        """View rows as they are stored, bytes or numbers, as (rows, *shape) of the stored dtype."""
+        num_rows = values.nbytes // self.table.row_bytes if self.table.row_bytes else self.table.num_rows
+        shaped: NDArray[Any] = values.reshape(-1).view(self.dtype).reshape(num_rows, *self.info.shape)
+        return shaped
+
+    def map(self) -> NDArray[Any]:
+        """Map the values, (rows, *shape) of the stored dtype."""
+        return self.shaped(map_array(self.table.path, np.uint8, self.num_bytes))
+
+
+def stored_column(
+    path: Path, folder: str, name: str, info: AttributeInfo, num_rows: int, column_dtype: np.dtype[Any]
+) -> StoredColumn:
+    """Return the place of an attribute. path: of the dataset. folder: that of the nodes or edges, below it.
+
+    column_dtype: dtype of the column that the attribute is stored as, if any.
+    """
+    relative, dtype = attribute_file(folder, name), info.stored_dtype
     if info.stored_as:
-        path, dtype = folder / f"{info.stored_as}.bin", column_dtype
-    values: NDArray[Any] = map_array(path, dtype, num_rows * info.num_values).reshape(num_rows, *info.shape)
-    return values
+        relative, dtype = f"{folder}/{info.stored_as}.bin", column_dtype
+    row_bytes = info.num_values * dtype.itemsize
+    table = Table(path=path / relative, num_rows=num_rows, row_bytes=row_bytes, row_stride=row_bytes)
+    return StoredColumn(table=table, relative=relative, dtype=dtype, info=info)
 
 
 def _with_known(own: dict[str, AttributeInfo], known: Mapping[str, AttributeInfo]) -> dict[str, AttributeInfo]:

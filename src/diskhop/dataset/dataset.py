@@ -32,7 +32,7 @@ from diskhop.dataset.files import (
 )
 from diskhop.dataset.id_map import IdMap
 from diskhop.dataset.made_features import MadeFeatures, made_features
-from diskhop.dataset.manifest import Manifest
+from diskhop.dataset.manifest import EDGE, NODE, Manifest
 from diskhop.dataset.node_set import NodeSet
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeRows, SourceIds, Table
@@ -54,7 +54,7 @@ class Dataset:
             name: NodeSet(self._arrays, name, info) for name, info in manifest.node_types.items()
         }
         self.edges: Mapping[str, EdgeSet] = {
-            name: EdgeSet(path, name, info, self.nodes[info.destination].num_nodes)
+            name: EdgeSet(self._arrays, name, info, self.nodes[info.destination].num_nodes)
             for name, info in manifest.edge_types.items()
         }
 
@@ -83,6 +83,17 @@ class Dataset:
         other.nodes = {name: nodes.with_rows(table, dim) for name, nodes in self.nodes.items()}
         return other
 
+    def without_features(self) -> Dataset:
+        """Return the same dataset without features."""
+        other = copy(self)
+        other.nodes = {name: nodes.without_features() for name, nodes in self.nodes.items()}
+        return other
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether nodes and edges have types of their own, as in PyG's HeteroData."""
+        return {*self.nodes} != {NODE} or not {*self.edges} <= {EDGE}
+
     @property
     def name(self) -> str:
         """Name of the graph."""
@@ -91,96 +102,96 @@ class Dataset:
     @property
     def num_nodes(self) -> int:
         """Number of nodes of the only node type."""
-        return self._only_nodes.num_nodes
+        return self.only_nodes.num_nodes
 
     @property
     def num_edges(self) -> int:
         """Number of edges of the only edge type; 0 for a graph with triples only."""
-        return self._only_edges.num_edges if self.edges else 0
+        return self.only_edges.num_edges if self.edges else 0
 
     @property
     def num_classes(self) -> int:
         """See NodeSet."""
-        return self._only_nodes.num_classes
+        return self.only_nodes.num_classes
 
     @property
     def num_tasks(self) -> int:
         """See NodeSet."""
-        return self._only_nodes.num_tasks
+        return self.only_nodes.num_tasks
 
     @property
     def feature_dim(self) -> int:
         """See NodeSet."""
-        return self._only_nodes.feature_dim
+        return self.only_nodes.feature_dim
 
     @property
     def feature_dtype(self) -> str:
         """See NodeSet."""
-        return self._only_nodes.feature_dtype
+        return self.only_nodes.feature_dtype
 
     @property
     def order(self) -> str:
         """See NodeSet."""
-        return self._only_nodes.order
+        return self.only_nodes.order
 
     @property
     def num_splits(self) -> int:
         """See NodeSet."""
-        return self._only_nodes.num_splits
+        return self.only_nodes.num_splits
 
     @property
     def topology(self) -> TopologyFiles:
         """See EdgeSet."""
-        return self._only_edges.topology
+        return self.only_edges.topology
 
     def features(self) -> Table | None:
         """See NodeSet."""
-        return self._only_nodes.features()
+        return self.only_nodes.features()
 
     @property
     def has_original_ids(self) -> bool:
         """See NodeSet."""
-        return self._only_nodes.has_original_ids
+        return self.only_nodes.has_original_ids
 
     def id_map(self) -> IdMap:
         """See NodeSet."""
-        return self._only_nodes.id_map()
+        return self.only_nodes.id_map()
 
     def node_ids(self) -> SourceIds:
         """See NodeSet."""
-        return self._only_nodes.node_ids()
+        return self.only_nodes.node_ids()
 
     def labels(self) -> NDArray[Any] | None:
         """See NodeSet."""
-        return self._only_nodes.labels()
+        return self.only_nodes.labels()
 
     def split(self, name: str, number: int | None = None) -> SourceIds | None:
         """See NodeSet."""
-        return self._only_nodes.split(name, number)
+        return self.only_nodes.split(name, number)
 
     def label_rows(self) -> NDArray[Any] | None:
         """See NodeSet."""
-        return self._only_nodes.label_rows()
+        return self.only_nodes.label_rows()
 
     def split_rows(self, name: str, number: int | None = None) -> NodeRows | None:
         """See NodeSet."""
-        return self._only_nodes.split_rows(name, number)
+        return self.only_nodes.split_rows(name, number)
 
     def original_ids(self) -> NDArray[np.int64] | None:
         """See NodeSet."""
-        return self._only_nodes.original_ids()
+        return self.only_nodes.original_ids()
 
     def edge_ids(self) -> NDArray[Any] | None:
         """See EdgeSet."""
-        return self._only_edges.edge_ids()
+        return self.only_edges.edge_ids()
 
     def edge_weights(self) -> NDArray[np.float32] | None:
         """See EdgeSet."""
-        return self._only_edges.edge_weights()
+        return self.only_edges.edge_weights()
 
     def edge_times(self) -> NDArray[np.int64] | None:
         """See EdgeSet."""
-        return self._only_edges.edge_times()
+        return self.only_edges.edge_times()
 
     def triples(self, part: str) -> NDArray[np.int64] | None:
         """Read the triples of a part (train, valid, test, or all), (triples, 3); None if missing.
@@ -213,13 +224,15 @@ class Dataset:
             raise FormatError(f"{self.path / relative}: is not UTF-8; import the graph again") from None
 
     @property
-    def _only_nodes(self) -> NodeSet:
+    def only_nodes(self) -> NodeSet:
+        """The nodes of a graph with one type of nodes. Raises ConfigError for other graphs."""
         if len(self.nodes) != 1:
             raise self._several_types("node", list(self.nodes))
         return next(iter(self.nodes.values()))
 
     @property
-    def _only_edges(self) -> EdgeSet:
+    def only_edges(self) -> EdgeSet:
+        """The edges of a graph with one type of edges. Raises ConfigError for other graphs."""
         if not self.edges:
             raise ConfigError(
                 f"{self.path}: has no edge lists, only triples; choose a graph that was imported with edges"

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.attribute_info import AttributeInfo
-from diskhop.dataset.attribute_set import attribute_table, edge_attributes, map_attribute
-from diskhop.dataset.files import map_array
+from diskhop.dataset.attribute_set import StoredColumn, edge_attributes, stored_column
+from diskhop.dataset.files import StoredArrays, map_array
 from diskhop.dataset.manifest import EdgeType
 from diskhop.errors import FormatError
-from diskhop.protocols import Table
 
 # A graph of which one edge in a hundred has no opposite is recognised in 19 of 20 cases.
 _SAMPLED_EDGES = 300
@@ -42,8 +41,9 @@ class TopologyFiles:
 class EdgeSet:
     """Edges of one type."""
 
-    def __init__(self, path: Path, name: str, info: EdgeType, num_destinations: int) -> None:
-        self._folder = path / "edges" / name
+    def __init__(self, arrays: StoredArrays, name: str, info: EdgeType, num_destinations: int) -> None:
+        self._arrays = arrays
+        self._folder = arrays.path / "edges" / name
         self._info = info
         self._num_destinations = num_destinations
         self.name = name
@@ -121,17 +121,38 @@ class EdgeSet:
         """Everything that the edges have, by the name that it has in the source (attribute_set.py)."""
         return edge_attributes(self._info)
 
-    def attribute_table(self, name: str) -> Table:
-        """Return the place of an attribute that has a file of its own, in the order of `indices`."""
-        return attribute_table(self._folder, name, self.attributes[name], self.num_edges)
+    def column(self, name: str) -> StoredColumn | None:
+        """Return the place of an attribute, in the order of `indices`; None without one of that name."""
+        info = self.attributes.get(name)
+        if info is None:
+            return None
+        return self._column(name, info, np.dtype("<f4" if info.stored_as == "weights" else "<i8"))
+
+    def edge_id_column(self) -> StoredColumn | None:
+        """Return the place of the source's numbers of edges, see edge_ids(); None if they are not kept."""
+        dtype = self._info.edge_id_dtype
+        if not dtype:
+            return None
+        return self._column("e_id", AttributeInfo(dtype="int64", stored_as="edge_ids"), np.dtype(dtype))
 
     def attribute(self, name: str) -> NDArray[Any] | None:
         """Map an attribute in the order of `indices`, (edges, *shape); None without one of that name.
 
         Values of bfloat16 are bits, uint16. Weights and times have the dtype in which they are stored.
         """
-        info = self.attributes.get(name)
-        if info is None:
-            return None
-        column_dtype = np.dtype("<f4" if info.stored_as == "weights" else "<i8")
-        return map_attribute(self._folder, name, info, self.num_edges, column_dtype)
+        column = self.column(name)
+        return None if column is None else column.map()
+
+    def read(self, column: StoredColumn) -> NDArray[Any]:
+        """Read a column of these edges, checked against its checksum."""
+        return column.shaped(self._arrays.read(column.relative, np.uint8))
+
+    @property
+    def ends(self) -> tuple[str, str, str]:
+        """The edge type as PyG names it: source, relation, destination."""
+        relation = self.name.removeprefix(f"{self.source}__").removesuffix(f"__{self.destination}")
+        whole = f"{self.source}__{relation}__{self.destination}"
+        return self.source, relation if self.name == whole else self.name, self.destination
+
+    def _column(self, name: str, info: AttributeInfo, dtype: np.dtype[Any]) -> StoredColumn:
+        return stored_column(self._arrays.path, f"edges/{self.name}", name, info, self.num_edges, dtype)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.attribute_info import AttributeInfo
-from diskhop.dataset.attribute_set import SPLITS, attribute_table, map_attribute, node_attributes
+from diskhop.dataset.attribute_set import SPLITS, StoredColumn, node_attributes, stored_column
 from diskhop.dataset.files import StoredArrays
 from diskhop.dataset.id_map import IdMap, positions_of_ids
 from diskhop.dataset.manifest import SPLIT_NAMES, NodeType, split_file
@@ -83,6 +83,12 @@ class NodeSet:
         """Number of splits into train, valid and test."""
         return len(self._info.splits)
 
+    def without_features(self) -> NodeSet:
+        """Return the same nodes without features."""
+        other = copy(self)
+        other._rows, other._info = None, replace(self._info, features=None)
+        return other
+
     def features(self) -> Table | None:
         """Return the location of the feature rows, None without features."""
         if self._rows is not None:
@@ -106,20 +112,25 @@ class NodeSet:
             info = replace(info, attributes=others)
         return node_attributes(info, self.feature_dtype, self.feature_dim)
 
-    def attribute_table(self, name: str) -> Table:
-        """Return the place of an attribute that has a file of its own, by row."""
-        return attribute_table(self._path, name, self.attributes[name], self.num_nodes)
-
-    def attribute(self, name: str) -> NDArray[Any] | None:
-        """Map an attribute by row, (nodes, *shape); None without one, and for features and masks.
-
-        Values of bfloat16 are bits, uint16. Labels have the dtype in which they are stored, int64 or float32.
-        """
+    def column(self, name: str) -> StoredColumn | None:
+        """Return the place of an attribute, by row; None without one of that name, and for features and masks."""
         info = self.attributes.get(name)
         if info is None or info.stored_as in ("features", SPLITS):
             return None
         label_dtype = np.dtype("<f4" if self.num_tasks else "<i8")
-        return map_attribute(self._path, name, info, self.num_nodes, label_dtype)
+        return stored_column(self._arrays.path, self._folder, name, info, self.num_nodes, label_dtype)
+
+    def attribute(self, name: str) -> NDArray[Any] | None:
+        """Map an attribute by row, (nodes, *shape); None without one of that name, and for features and masks.
+
+        Values of bfloat16 are bits, uint16. Labels have the dtype in which they are stored, int64 or float32.
+        """
+        column = self.column(name)
+        return None if column is None else column.map()
+
+    def read(self, column: StoredColumn) -> NDArray[Any]:
+        """Read a column of these nodes, checked against its checksum."""
+        return column.shaped(self._arrays.read(column.relative, np.uint8))
 
     def label_rows(self) -> NDArray[Any] | None:
         """Read labels by row: classes, int64 (nodes), -1 for none, or tasks, float32 (nodes, tasks), NaN for none."""

@@ -1,16 +1,27 @@
-"""Arguments of NeighborLoader: those of PyTorch Geometric that it refuses, and samplers in any form."""
+"""Arguments of PyTorch Geometric's loaders: each is supported, has no effect here, or is refused with the reason.
+
+Arguments without effect set up worker processes, or choose between ways to the same batches. diskhop has threads of its
+own, whose number changes no batch.
+"""
 
 from __future__ import annotations
 
+import numbers
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
+import torch
+from torch_geometric.sampler import NumNeighbors
+
+from diskhop.config.options import require
 from diskhop.errors import ConfigError
-from diskhop.loaders.checks import whole_numbers
+from diskhop.loaders.checks import require_flags, whole_numbers
 from diskhop.protocols import SamplerSpec, neighbor_spec
 
-# PyG's arguments without a meaning here: the values that change nothing, and the reason to refuse any other.
+# Values that change nothing, and the reason to refuse any other.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "input_time": ((None,), "temporal sampling is not supported"),
     "replace": ((False,), "draws are without replacement"),
@@ -19,37 +30,86 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "temporal_strategy": (("uniform",), "temporal sampling is not supported"),
     "time_attr": ((None,), "temporal sampling is not supported"),
     "weight_attr": ((None,), "neighbours are drawn uniformly"),
-    "transform_sampler_output": ((None,), "use transform, which gets the finished batch"),
-    "is_sorted": ((False, True), ""),  # neighbour lists are always sorted
-    "filter_per_worker": ((None,), "diskhop fetches rows on its own threads"),
+    "transform_sampler_output": ((None,), "rows are fetched by then; use transform, which gets the finished batch"),
     "neighbor_sampler": ((None,), "pass a SamplerSpec as num_neighbors"),
-    "directed": ((True,), "only directed subgraphs are sampled"),
-    "num_workers": ((0,), "diskhop samples and prefetches on its own threads; leave it at 0"),
-    "persistent_workers": ((False,), "diskhop samples and prefetches on its own threads"),
-    "prefetch_factor": ((None,), "the memory budget determines the batches in flight"),
-    "pin_memory": ((False,), "batches are in ordinary memory"),
-    "collate_fn": ((None,), "use transform, which gets the finished batch"),
-    "worker_init_fn": ((None,), "there are no worker processes"),
-    "sampler": ((None,), "pass the nodes as input_nodes"),
-    "batch_sampler": ((None,), "pass the nodes as input_nodes and a batch_size"),
-    "generator": ((None,), "pass seed; draws depend only on it"),
-    "timeout": ((0,), "errors of a stage are raised at once"),
-    "multiprocessing_context": ((None,), "there are no worker processes"),
+    "directed": ((True,), "pass subgraph_type='induced' in place of directed=False"),
+    "batch_sampler": ((None,), "pass the order as sampler, and a batch_size"),
+    "worker_init_fn": ((None,), "there are no worker processes to call it in"),
+    "timeout": ((0,), "errors of a stage are raised at once; leave it at 0"),
 }
 
 
-def refuse_unsupported(pyg_arguments: dict[str, Any]) -> None:
-    """Raise ConfigError for an unknown argument, or for one of PyG's that would change the batches."""
-    for name, value in pyg_arguments.items():
-        if name not in _REFUSED:
-            raise ConfigError(f"NeighborLoader has no argument '{name}'")
+@dataclass(frozen=True, slots=True, eq=False)
+class TorchArguments:
+    """Arguments of torch's DataLoader that have an effect.
+
+    order: positions of the seeds of each pass; None: in order, or shuffled by the loader.
+    generator: draws the seed of the loader; None: the argument seed.
+    pin_memory: batches are delivered in pinned memory, where there is a GPU.
+    in_order: batches arrive in order, whatever the store.
+    """
+
+    order: Iterable[int] | None = None
+    generator: torch.Generator | None = None
+    pin_memory: bool = False
+    in_order: bool = False
+
+
+def refuse_unsupported(loader: str, arguments: dict[str, Any]) -> None:
+    """Raise ConfigError for an argument with a value that would change the batches. loader: name of the class."""
+    for name, value in arguments.items():
         allowed, reason = _REFUSED[name]
-        if not any(value is each or (type(value) is type(each) and value == each) for each in allowed):
-            raise ConfigError(f"NeighborLoader cannot take {name}={reprlib.repr(value)}: {reason}")
+        plain = value.value if isinstance(value, Enum) else value
+        if not any(plain is each or (type(plain) is type(each) and plain == each) for each in allowed):
+            raise ConfigError(f"{loader} cannot take {name}={reprlib.repr(value)}: {reason}")
 
 
-def resolve_sampler(num_neighbors: Any) -> SamplerSpec:
-    """Return the sampler of fan-outs, or the sampler given."""
+def torch_arguments(loader: str, given: dict[str, Any]) -> TorchArguments:
+    """Check the arguments of torch's DataLoader. Raises ConfigError for unknown and refused ones."""
+    effects = dict(given)
+    for name, check in _WITHOUT_EFFECT.items():
+        if name in effects:
+            check(name, effects.pop(name))
+    refuse_unsupported(loader, {name: effects.pop(name) for name in [*effects] if name in _REFUSED})
+    order, generator = effects.pop("sampler", None), effects.pop("generator", None)
+    pin_memory, in_order = effects.pop("pin_memory", False), effects.pop("in_order", False)
+    for name in effects:
+        raise ConfigError(f"{loader} has no argument '{name}'")
+    require_flags(pin_memory=pin_memory, in_order=in_order)
+    is_generator = generator is None or isinstance(generator, torch.Generator)
+    require(is_generator, "generator", "a torch.Generator", generator, "pass seed=0 in its place")
+    require(
+        order is None or _is_order(order),
+        "sampler",
+        "positions in input_nodes with a length",
+        order,
+        "pass a torch.utils.data.Sampler",
+    )
+    return TorchArguments(order, generator, bool(pin_memory), bool(in_order))
+
+
+def _is_order(order: Any) -> bool:
+    try:
+        iter(order), len(order)
+    except TypeError:
+        return False
+    return not isinstance(order, str | bytes)
+
+
+def seed_of(seed: int, generator: torch.Generator | None) -> int:
+    """Return the seed of a loader; a generator draws it, and so determines the order and the draws."""
+    if generator is None:
+        return seed
+    require(seed == 0, "seed", "left out where there is a generator", seed, "remove one of them")
+    return int(torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator))
+
+
+def resolve_sampler(num_neighbors: Any, edge_type: tuple[str, str, str] | None = None) -> SamplerSpec:
+    """Return the sampler of fan-outs, or the sampler given.
+
+    edge_type: the only type of edges, whose fan-outs may be in a dict; None: edges have no type.
+    """
+    num_neighbors = _fanouts_of_type(num_neighbors, edge_type)
     if isinstance(num_neighbors, SamplerSpec):
         whole_numbers("num_neighbors", num_neighbors.fanouts, "[10, 10]")
         return num_neighbors
@@ -57,3 +117,52 @@ def resolve_sampler(num_neighbors: Any) -> SamplerSpec:
         shown = reprlib.repr(num_neighbors)
         raise ConfigError(f"num_neighbors must be a list with one count per hop, got {shown}; pass [10, 10]")
     return neighbor_spec(whole_numbers("num_neighbors", num_neighbors, "[10, 10]"))
+
+
+def _fanouts_of_type(num_neighbors: Any, edge_type: tuple[str, str, str] | None) -> Any:
+    """Return the fan-outs of the only edge type, which PyG takes in a dict or in NumNeighbors."""
+    if isinstance(num_neighbors, NumNeighbors) and edge_type is None:
+        return num_neighbors.values
+    if edge_type is None or not isinstance(num_neighbors, dict | NumNeighbors):
+        return num_neighbors
+    try:
+        given = NumNeighbors(num_neighbors) if isinstance(num_neighbors, dict) else num_neighbors
+        return given.get_values([edge_type])[edge_type]
+    except (ValueError, TypeError, AssertionError) as error:
+        raise ConfigError(
+            f"num_neighbors must be a list, or of the edge type {edge_type}, got {reprlib.repr(num_neighbors)} "
+            f"({error}); pass num_neighbors={{{edge_type}: [10, 10]}}"
+        ) from None
+
+
+def _anything(_name: str, _value: Any) -> None:
+    """PyG does not use it either."""
+
+
+def _whole(name: str, value: Any) -> None:
+    is_whole = isinstance(value, numbers.Integral) and value is not True and value is not False
+    is_count = value is None or (is_whole and int(value) >= 0)
+    require(is_count, name, "a whole number", value, f"for example {name}=2; it changes no batch here")
+
+
+def _flag(name: str, value: Any) -> None:
+    if value is not None:
+        require_flags(**{name: value})
+
+
+def _text(name: str, value: Any) -> None:
+    require(value is None or isinstance(value, str), name, "text", value, f"leave {name} out; it has no effect here")
+
+
+# PyG pops the last two itself.
+_WITHOUT_EFFECT: dict[str, Callable[[str, Any], None]] = {
+    "num_workers": _whole,
+    "prefetch_factor": _whole,
+    "persistent_workers": _flag,
+    "filter_per_worker": _flag,
+    "is_sorted": _flag,
+    "pin_memory_device": _text,
+    "multiprocessing_context": _anything,
+    "collate_fn": _anything,
+    "dataset": _anything,
+}

@@ -68,6 +68,17 @@ def require_distinct(name: str, ids: NodeIds) -> None:
     )
 
 
+def require_no_mask(name: str, ids: NodeIds, num_nodes: int) -> None:
+    """Raise ConfigError for no ids, and for zeros and ones, one for each node, which are a mask. name: the argument."""
+    if len(ids) == 0:
+        raise ConfigError(f"{name} is empty, and must have at least one entry; for example {name}=[0]")
+    if len(ids) == num_nodes > 2 and int(ids.min()) >= 0 and int(ids.max()) <= 1:
+        raise ConfigError(
+            f"{name} has {len(ids)} zeros and ones, one for each node, which may be a mask or ids; pass a mask as "
+            f"bool, as in {name}.astype(bool)"
+        )
+
+
 def _as_numpy(name: str, nodes: Any) -> NDArray[Any]:
     if isinstance(nodes, str):
         raise ConfigError(f"{name} must be ids or a mask, got {nodes!r}; pass ids, as in dataset.split('train')")

@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
+
+from diskhop.loaders.batches import Batch, edge_store
 
 
-def transformed(data: Data, transform: Callable[[Data], Any]) -> Any:
+def transformed(data: Batch, transform: Callable[[Any], Any]) -> Any:
     """Return transform(data), without `block` in a batch whose edges the transform has changed.
 
     `block` has the edges as they were sampled; a model that read it would not see the others.
     """
-    edges = data.edge_index
-    assert edges is not None
+    edges = edge_store(data).edge_index
     version = edges._version
     result = transform(data)
     for batch in _batches_in(result):
-        if "block" in batch and (batch.get("edge_index") is not edges or edges._version != version):
-            del batch.block
+        store = edge_store(batch)
+        if "block" in store and (store.get("edge_index") is not edges or edges._version != version):
+            del store["block"]
     return result
 
 
-def _batches_in(result: Any) -> Iterator[Data]:
+def _batches_in(result: Any) -> Iterator[Batch]:
     """Yield the batches among what a transform returned."""
-    if isinstance(result, Data):
+    if isinstance(result, Data | HeteroData):
         yield result
     elif isinstance(result, tuple | list):
         for each in result:

@@ -29,7 +29,7 @@ Prepare = Callable[[SampledBatch, torch.Tensor], Any]
 class Pass:
     """One pass over seed nodes. Raises ConfigError for an invalid batch size or batch number.
 
-    seeds: rows, each once, int64 (seeds).
+    seeds: rows, int64 (seeds).
     numbers: the batches to deliver, each at most once; batch n has the seeds from n * batch_size on.
     batch_size: seeds per batch; the last batch has the rest.
     sampler: expands the seeds.
@@ -38,6 +38,7 @@ class Pass:
     epoch: epoch of the draws.
     with_in_degrees: True to deliver the nodes' in-degrees.
     row_starts: see batch_seeds(); seeds is then empty.
+    may_repeat: a batch may have a seed repeatedly, which is then sampled once.
     """
 
     seeds: NodeRows
@@ -49,6 +50,7 @@ class Pass:
     epoch: int
     with_in_degrees: bool = False
     row_starts: NDArray[np.int64] | None = None
+    may_repeat: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -69,7 +71,7 @@ class Pass:
 
     def seeds_of(self, number: int) -> NodeIds:
         """Seeds of one batch."""
-        return batch_seeds(self.seeds, self.batch_size, self.row_starts, number)
+        return batch_seeds(self.seeds, self.batch_size, self.row_starts, number, may_repeat=self.may_repeat)
 
     def trace_settings(self, dataset_hash: str) -> TraceSettings:
         """Everything that determines the batches, for a trace of them."""

@@ -46,11 +46,14 @@ class PipelineParts:
         num_bytes = buffer_bytes(sampled.num_bytes) + sampled.repeating_bytes + store_bytes
         if self.plan.bytes_assembled:
             return num_bytes
-        return num_bytes + sampled.num_nodes * bytes_per_row_made(self.dataset)
+        return num_bytes + sampled.num_nodes * bytes_per_row_made(self.dataset) + self._value_bytes(sampled)
 
     def assembled_bytes(self, sampled: SampledBatch) -> int:
         """Bytes of a batch as the model gets it."""
-        return batch_bytes(self.dataset, sampled.num_bytes, sampled.num_nodes)
+        return batch_bytes(self.dataset, sampled.num_bytes, sampled.num_nodes) + self._value_bytes(sampled)
+
+    def _value_bytes(self, sampled: SampledBatch) -> int:
+        return self.plan.values.of(sampled.num_nodes, len(sampled.edge_positions))
 
     def fetch_rows(self, batch: InFlightBatch, with_in_degrees: bool) -> None:
         """Wait for the rows of a submitted batch and decode them."""

@@ -84,6 +84,7 @@ def plan_store(
         share=share,
         ordered=planning.ordered,
         pinned=workload.pinned or PINNED[0],
+        values=workload.values,
         reserved=room.reserved,
         reasons=tuple(reasons),
     )
@@ -124,7 +125,8 @@ class _StorePlanning:
             sizes,
             wishes,
             self._reasons,
-            batch_bytes=batch_bytes(self._dataset, sizes.block_bytes, sizes.num_nodes),
+            batch_bytes=batch_bytes(self._dataset, sizes.block_bytes, sizes.num_nodes)
+            + workload.values.of(sizes.num_nodes, sizes.most_edges),
             reserved=self._smallest_of_sampling(),
             sampling_threads=self._sampling_threads,
             take_shared=self._take_lists_and_staging,

@@ -12,6 +12,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError
 from diskhop.pipeline.pinned import counts_accesses
+from diskhop.plans import PreparedBytes
 from diskhop.protocols import SampledBatch
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.kind import StoreKind
@@ -37,6 +38,7 @@ class Workload:
     reads_lent_rows: the consumer can read rows in the store's memory, see MiniBatch.
     prepared: batches prepared before the run, for a store that can replay them.
     also_held: other graph data that the caller keeps in memory, as bytes by name.
+    values: bytes that preparing a batch adds.
     sizes: sizes that no batch exceeds; None: measured on a few batches.
     measure_step: mean seconds of a few training steps on a batch; None without a model.
     """
@@ -58,6 +60,7 @@ class Workload:
     reads_lent_rows: bool = False
     prepared: PreparedBatches | None = None
     also_held: Mapping[str, int] = field(default_factory=dict)
+    values: PreparedBytes = field(default_factory=PreparedBytes)
     sizes: BatchSizes | None = None
     measure_step: Callable[[SampledBatch], float] | None = None
 

@@ -17,11 +17,12 @@ class SeedSet:
     """The seed nodes of the batches that a run will request, and their sampler.
 
     purpose: use of the draws.
-    seeds: rows, int64 (seeds), unique.
+    seeds: rows, int64 (seeds).
     batch_size: seeds per batch.
     sampler: expands each batch.
     is_shuffled: True if the run shuffles the seeds; False if a batch takes adjacent ones.
     row_starts: see batch_seeds(); seeds is then empty.
+    may_repeat: True if a batch may have a seed repeatedly, which is then sampled once.
     """
 
     purpose: Purpose
@@ -30,6 +31,7 @@ class SeedSet:
     sampler: SamplerSpec
     is_shuffled: bool
     row_starts: NDArray[np.int64] | None = None
+    may_repeat: bool = False
 
     @property
     def num_batches(self) -> int:
@@ -38,9 +40,10 @@ class SeedSet:
 
     def typical_batch(self, number: int) -> NodeIds:
         """Return seeds of batch `number`: any seed nodes if they are shuffled, because all orders are alike."""
-        if self.is_shuffled:
-            return self.seeds[number :: self.num_batches]
-        return batch_seeds(self.seeds, self.batch_size, self.row_starts, number)
+        if not self.is_shuffled:
+            return batch_seeds(self.seeds, self.batch_size, self.row_starts, number, may_repeat=self.may_repeat)
+        seeds = self.seeds[number :: self.num_batches]
+        return distinct_seeds(seeds) if self.may_repeat else seeds
 
     def some_batches(self, count: int) -> Iterator[tuple[int, NodeIds]]:
         """Yield about `count` typical batches, as number and seeds."""
@@ -63,14 +66,24 @@ class SplitSeeds:
         return sum(ids.nbytes for ids in (self.train, self.valid, self.test) if ids is not None)
 
 
-def batch_seeds(seeds: NodeRows, batch_size: int, row_starts: NDArray[np.int64] | None, number: int) -> NodeIds:
-    """Return the seeds of a batch, int64.
+def distinct_seeds(seeds: NodeIds) -> NodeIds:
+    """Return each seed once, in the order in which they first occur."""
+    _, places = np.unique(seeds, return_index=True)
+    return seeds if len(places) == len(seeds) else seeds[np.sort(places)]
+
+
+def batch_seeds(
+    seeds: NodeRows, batch_size: int, row_starts: NDArray[np.int64] | None, number: int, *, may_repeat: bool = False
+) -> NodeIds:
+    """Return the seeds of a batch to sample, int64.
 
     row_starts: first row of every batch, then the end of the last one, int64 (batches + 1). Batches are then
         consecutive rows, and `seeds` and `batch_size` are not read.
+    may_repeat: a batch may have a seed repeatedly, which is sampled once.
     """
     if row_starts is None:
-        return seeds[number * batch_size :][:batch_size]
+        chosen = seeds[number * batch_size :][:batch_size]
+        return distinct_seeds(chosen) if may_repeat else chosen
     return np.arange(row_starts[number], row_starts[number + 1])
 
 

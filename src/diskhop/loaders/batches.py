@@ -1,0 +1,127 @@
+"""Sampled batches as objects of PyTorch Geometric: Data, or HeteroData for a graph with types of its own.
+
+A batch has what PyG's loaders give: every attribute of the graph, of the batch's nodes and edges, and `n_id`, `e_id`,
+`input_id`, `batch_size`, `num_sampled_nodes`, `num_sampled_edges`. `block` has the same edges for diskhop's layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data, HeteroData
+
+from diskhop.config.options import require
+from diskhop.dataset.attribute_info import AttributeInfo
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.id_map import IdMap
+from diskhop.loaders.loader_data import LoaderData
+from diskhop.loaders.repeated import repeat_seeds
+from diskhop.nn.layers.aggregate import Block
+from diskhop.pipeline.batch_values import OpenValues
+from diskhop.protocols import NodeIds, NodeRows, SampledBatch
+
+Batch: TypeAlias = Data | HeteroData
+
+
+class BatchMaker:
+    """Makes batches of one graph. Threads of the pipeline call it; it indexes with NumPy, see tensor_of().
+
+    dataset: the graph that is read.
+    data: the graph as its users changed it.
+    id_map: ids of its nodes.
+    values: what batches have besides features.
+    out_dtype: dtype that x is converted to; None: that of the source.
+    make: makes an empty batch; None: Data or HeteroData, as the graph is.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        data: LoaderData,
+        id_map: IdMap,
+        values: OpenValues,
+        *,
+        out_dtype: torch.dtype | None = None,
+        make: Callable[[], Batch] | None = None,
+    ) -> None:
+        self._id_map = id_map
+        self._values = values
+        self._out_dtype = out_dtype
+        self._node_type = dataset.only_nodes.name if dataset.is_typed else None
+        self._edge_type = dataset.only_edges.ends if dataset.is_typed else None
+        self._make = make or (HeteroData if dataset.is_typed else Data)
+        x = dataset.only_nodes.attributes.get("x")
+        self._x_info = None if x is None or x.stored_as != "features" else x
+        self._data = data
+
+    def make(self, sampled: SampledBatch, x: torch.Tensor, seeds: NodeIds, input_id: NDArray[np.int64]) -> Batch:
+        """Make a batch.
+
+        x: features of its nodes, with no columns where there are none.
+        seeds: rows of its seeds; some may be there repeatedly, of which the sampled batch has one.
+        input_id: of the seeds.
+        """
+        if len(seeds) > sampled.num_seeds:
+            sampled, of_nodes = repeat_seeds(sampled, seeds)
+            x = _rows(x, of_nodes)
+        block = Block.of(sampled)
+        batch: Batch = self._make()
+        nodes: Any = batch if self._node_type is None else batch[self._node_type]
+        edges: Any = batch if self._edge_type is None else batch[self._edge_type]
+        for name, values in self._nodes(sampled, x).items():
+            nodes[name] = values
+        edges["edge_index"] = block.layer(0).edge_index()
+        for name, values in self._values.of_edges(sampled.edge_positions).items():
+            edges[name] = values
+        self._data.add_to(batch, self._id_map, NodeRows(sampled.node_ids), edges.get("e_id"))
+        if "n_id" not in nodes:
+            nodes["n_id"] = torch.from_numpy(self._id_map.ids(NodeRows(sampled.node_ids)))
+        if "x" not in nodes:
+            nodes["num_nodes"] = sampled.num_nodes
+        nodes["input_id"] = torch.from_numpy(np.ascontiguousarray(input_id))
+        nodes["batch_size"] = sampled.num_seeds
+        nodes["num_sampled_nodes"] = list(sampled.num_sampled_nodes)
+        edges["num_sampled_edges"] = list(sampled.num_sampled_edges)
+        if "block" not in edges:
+            edges["block"] = block
+        return batch
+
+    def _nodes(self, sampled: SampledBatch, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        values = self._values.of_nodes(sampled.node_ids)
+        # PyG has its own `batch`, which tells the seed of every node.
+        values.pop("batch", None)
+        if x.shape[1] > 0:
+            values = {"x": _converted(x, self._x_info), **values}
+        if self._out_dtype is not None and "x" in values:
+            values["x"] = values["x"].to(self._out_dtype)
+        return values
+
+
+def batch_class(custom: Any, dataset: Dataset) -> type[Batch] | None:
+    """Check the class of batches that a user asks for; None: not given."""
+    wanted = HeteroData if dataset.is_typed else Data
+    is_class = custom is None or (isinstance(custom, type) and issubclass(custom, wanted))
+    require(is_class, "custom_cls", f"a class of {wanted.__name__}", custom, "leave custom_cls out")
+    return None if custom is None else cast(type[Batch], custom)
+
+
+def edge_store(batch: Batch) -> Any:
+    """Return the part of a batch that has its edges, of one type."""
+    return batch.edge_stores[0]
+
+
+def _rows(x: torch.Tensor, places: NDArray[np.int64]) -> torch.Tensor:
+    if x.dtype == torch.bfloat16:
+        return torch.from_numpy(x.view(torch.int16).numpy()[places]).view(torch.bfloat16)
+    return torch.from_numpy(x.numpy()[places])
+
+
+def _converted(x: torch.Tensor, info: AttributeInfo | None) -> torch.Tensor:
+    """Return features in the dtype that the source had them in. info: what is known of that."""
+    if info is None or x.dtype == getattr(torch, info.dtype):
+        return x
+    return torch.from_numpy(x.numpy().astype(info.stored_dtype))

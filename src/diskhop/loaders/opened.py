@@ -1,0 +1,142 @@
+"""What a loader of sampled batches keeps open: a pipeline by a plan, and the values that its batches have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset, as_dataset
+from diskhop.dataset.id_map import IdMap
+from diskhop.dataset.made_features import NONE
+from diskhop.errors import ConfigError
+from diskhop.loaders.batches import Batch, BatchMaker
+from diskhop.loaders.loader_data import LoaderData
+from diskhop.pipeline.batch_values import BatchValues
+from diskhop.pipeline.pipeline import Pipeline, open_pipeline
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
+from diskhop.plans import SampledPlan
+from diskhop.sampling.seeds import SeedSet
+
+
+class OpenGraph:
+    """The graph of a loader, open; get() opens it again after attributes were removed from the loader's data.
+
+    name: of the loader, for errors.
+    data: the graph; what is removed from it is not read.
+    seed_set: the batches that it will be asked for.
+    budget: memory of everything.
+    held: bytes that the loader holds besides, by name.
+    choices: those of a Workload.
+    out_dtype, make: see BatchMaker.
+    plan: the plan that it is open by.
+
+    Raises ConfigError, and BudgetError with the smallest memory that works.
+    """
+
+    plan: SampledPlan
+
+    def __init__(
+        self,
+        name: str,
+        data: LoaderData,
+        seed_set: SeedSet,
+        budget: Budget,
+        *,
+        id_map: IdMap,
+        held: Mapping[str, int],
+        choices: Mapping[str, Any],
+        out_dtype: torch.dtype | None = None,
+        make: Callable[[], Batch] | None = None,
+    ) -> None:
+        self._name = name
+        self._data = data
+        self._seed_set = seed_set
+        self._budget = budget
+        self._id_map = id_map
+        self._held = held
+        self._choices = choices
+        self._out_dtype = out_dtype
+        self._make = make
+        self._exit = ExitStack()
+        self._opened: tuple[Pipeline, BatchMaker] | None = None
+        self._without: frozenset[str] = frozenset()
+        self._open()
+
+    def get(self) -> tuple[Pipeline, BatchMaker]:
+        """Return the pipeline, and what makes batches of its output. No stream may be open."""
+        opened = self.require_open()
+        if self._without == self._data.removed:
+            return opened
+        self._exit.close()
+        self._open()
+        return self.require_open()
+
+    def require_open(self) -> tuple[Pipeline, BatchMaker]:
+        """Return what get() returned. Raises ConfigError after close()."""
+        if self._opened is None:
+            raise ConfigError(f"this {self._name} is closed; make a new one")
+        return self._opened
+
+    def close(self) -> None:
+        """Return memory and close files."""
+        self._opened = None
+        self._exit.close()
+
+    def _open(self) -> None:
+        self._without = frozenset(self._data.removed)
+        graph = _graph_to_read(self._data)
+        values = BatchValues(graph, self._budget.total_bytes, self._without)
+        held = {**self._held, **values.reserved}
+        added = values.added
+        if self._seed_set.may_repeat and (table := graph.features()) is not None:
+            added = replace(added, per_node=added.per_node + table.row_bytes)
+        workload = Workload(
+            seed_sets=(self._seed_set,),
+            holds_while_waiting=True,
+            also_held=held,
+            values=added,
+            **self._choices,
+        )
+        self.plan = choose_plan(graph, workload, self._budget)
+        with ExitStack() as opened:
+            for name, num_bytes in held.items():
+                opened.enter_context(self._budget.reserve(name, num_bytes))
+            pipeline = opened.enter_context(open_pipeline(graph, self.plan, self._budget, expected=self._seed_set))
+            maker = BatchMaker(
+                graph,
+                self._data,
+                self._id_map,
+                values.open(pipeline.engine, self.plan.max_gap_bytes),
+                out_dtype=self._out_dtype,
+                make=self._make,
+            )
+            self._opened = pipeline, maker
+            self._exit = opened.pop_all()
+
+
+def graph_of(data: Any, features: str | None, seed: int) -> LoaderData:
+    """Return the graph of a loader. features: kind of features that stand in for missing ones; None: no x at all."""
+    dataset = as_dataset(data)
+    x = dataset.only_nodes.attributes.get("x")
+    if features is not None and x is not None and x.stored_as != "features":
+        raise ConfigError(
+            f"{dataset.path}: has x, {x.dtype} of shape {x.shape} per node, and features '{features}' stand in for a "
+            f"missing one; remove features='{features}'"
+        )
+    if features is not None or dataset.features() is None:
+        dataset = dataset.with_made_features(NONE if features is None else features, seed)
+    return LoaderData(dataset)
+
+
+def _graph_to_read(data: LoaderData) -> Dataset:
+    """Leave out features that batches do not have: those that were removed, and those of which x is another form."""
+    x = data.only_nodes.attributes.get("x")
+    if data.features() is None or (x is not None and x.stored_as == "features" and "x" not in data.removed):
+        return data
+    return data.without_features().with_made_features(NONE)
