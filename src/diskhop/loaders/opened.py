@@ -1,4 +1,4 @@
-"""What a loader of sampled batches keeps open: a pipeline by a plan, and the values that its batches have."""
+"""The open graph of a loader of sampled batches: a pipeline by a plan, and the values that batches have."""
 
 from __future__ import annotations
 

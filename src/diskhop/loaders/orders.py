@@ -16,7 +16,7 @@ from diskhop.protocols import NodeIds
 class SeedOrder:
     """The order that a sampler of torch gives the seeds of each pass; it may leave seeds out, and repeat some.
 
-    sampler: yields positions in input_nodes, anew for each pass.
+    sampler: yields the positions in input_nodes of each pass.
     num_seeds: number of seeds of the loader.
     shuffle: the loader's argument, which must be False.
     """

@@ -1,4 +1,4 @@
-"""What all loaders of sampled batches share: passes, their state, single batches, and closing."""
+"""The common part of all loaders of sampled batches: passes, their state, single batches, and closing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batches have of their nodes and edges in addition to features: attributes, labels, masks, numbers of edges.
+"""Values of nodes and edges that batches have in addition to features: attributes, labels, masks, numbers of edges.
 
 values = BatchValues(dataset, memory_bytes)    # chooses what is in memory; `reserved` and `added` are for the plan
 opened = values.open(engine, max_gap_bytes)
