@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from diskhop.importing.pyg.source import from_pyg
     from diskhop.loaders.hops import HopLoader
     from diskhop.loaders.neighbor import NeighborLoader
+    from diskhop.loaders.pyg_stores import PygStores
     from diskhop.predicting.call import predict
     from diskhop.report.page import write_report
     from diskhop.runs.embedding.export import export_embeddings
@@ -32,6 +33,7 @@ __all__ = [
     "HopLoader",
     "NeighborLoader",
     "PropagationSpec",
+    "PygStores",
     "__version__",
     "complete",
     "embed",
@@ -57,6 +59,7 @@ _LAZY = {
     "HopLoader": "diskhop.loaders.hops",
     "NeighborLoader": "diskhop.loaders.neighbor",
     "PropagationSpec": "diskhop.hops.spec",
+    "PygStores": "diskhop.loaders.pyg_stores",
     "complete": "diskhop.runs.embedding.queries",
     "embed": "diskhop.runs.start",
     "evaluate_run": "diskhop.runs.evaluate.run",

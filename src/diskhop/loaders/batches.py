@@ -49,7 +49,7 @@ class BatchMaker:
         make: Callable[[], Batch] | None = None,
     ) -> None:
         self._id_map = id_map
-        self._values = values
+        self.values = values
         self._out_dtype = out_dtype
         self._node_type = dataset.only_nodes.name if dataset.is_typed else None
         self._edge_type = dataset.only_edges.ends if dataset.is_typed else None
@@ -75,7 +75,7 @@ class BatchMaker:
         for name, values in self._nodes(sampled, x).items():
             nodes[name] = values
         edges["edge_index"] = block.layer(0).edge_index()
-        for name, values in self._values.of_edges(sampled.edge_positions).items():
+        for name, values in self.values.of_edges(sampled.edge_positions).items():
             edges[name] = values
         self._data.add_to(batch, self._id_map, NodeRows(sampled.node_ids), edges.get("e_id"))
         if "n_id" not in nodes:
@@ -90,12 +90,17 @@ class BatchMaker:
             edges["block"] = block
         return batch
 
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        """Return features in the dtype that batches have them in."""
+        x = _converted(x, self._x_info)
+        return x if self._out_dtype is None else x.to(self._out_dtype)
+
     def _nodes(self, sampled: SampledBatch, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        values = self._values.of_nodes(sampled.node_ids)
+        values = self.values.of_nodes(sampled.node_ids)
         # PyG has its own `batch`, which tells the seed of every node.
         values.pop("batch", None)
         if x.shape[1] > 0:
-            values = {"x": _converted(x, self._x_info), **values}
+            return {"x": self.features(x), **values}
         if self._out_dtype is not None and "x" in values:
             values["x"] = values["x"].to(self._out_dtype)
         return values

@@ -159,9 +159,20 @@ class OpenValues:
         self._nodes = nodes
         self._edges = edges
 
-    def of_nodes(self, rows: NDArray[np.int64]) -> dict[str, torch.Tensor]:
-        """Return the values of nodes by name, (rows, *shape) each."""
-        return {name: tensor_of(column.rows(rows), info) for name, (info, column) in self._nodes.items()}
+    def of_nodes(self, rows: NDArray[np.int64], names: Collection[str] | None = None) -> dict[str, torch.Tensor]:
+        """Return the values of nodes by name, (rows, *shape) each. names: of those to return; default: all."""
+        return {
+            name: tensor_of(column.rows(rows), info)
+            for name, (info, column) in self._nodes.items()
+            if names is None or name in names
+        }
+
+    def edge_ids(self, positions: NDArray[np.int64]) -> torch.Tensor | None:
+        """Return the source's numbers of edges, int64 (positions); None if the dataset does not keep them."""
+        if E_ID not in self._edges:
+            return None
+        info, column = self._edges[E_ID]
+        return tensor_of(column.rows(positions), info)
 
     def of_edges(self, positions: NDArray[np.int64]) -> dict[str, torch.Tensor]:
         """Return the values of edges by name, (positions, *shape) each; `e_id` if the dataset has it."""
