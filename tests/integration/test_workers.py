@@ -163,7 +163,7 @@ CASES = {
     "names": Case(write_names, ImportOptions(), ("ParseRows", "NumberRows", "SpillTask")),
     "tables": Case(
         write_tables,
-        ImportOptions(label="label", weight="weight"),
+        ImportOptions(label=("label",), weight="weight"),
         ("Unpack", "KeepText", "NumberEdges", "SpillTask"),
     ),
     "number-tables": Case(write_number_tables, ImportOptions(), ("KeepText", "NumberEdges", "SpillTask")),

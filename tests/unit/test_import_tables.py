@@ -277,7 +277,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     rows = [[n, key, f, g, part, None if label != label else label] for n, key, f, g, part, label in nodes]
     write_table(source, "nodes", columns, rows, "parquet")
     dataset = imported(
-        source, edge_columns=("q", "z"), id="key", features=("g", "f"), label="class", split="part", undirected=True
+        source, edge_columns=("q", "z"), id="key", features=("g", "f"), label=("class",), split="part", undirected=True
     )
     assert named_edges(dataset) == [("a", "b"), ("b", "a")]
     assert features_of(dataset).tolist() == [[1.25, 1.0], [2.5, 0.0], [0.0, 1.0]]
@@ -437,7 +437,7 @@ def refused(source: Path, told: str, **options: Any) -> None:
         ("nodes", "id,a\nana,nan\nben,1\ncem,2\n", r"nodes\.csv, row 1: feature 'a' of node 'ana' .* got 'nan'"),
         ("nodes", "id,a\nana,1\nben,-inf\ncem,2\n", r"nodes\.csv, row 2: feature 'a' of node 'ben' .* got '-inf'"),
         ("nodes", "id,a\nana,1e39\nben,1\ncem,2\n", r"feature 'a' of node 'ana' must be a finite .* got '1e39'"),
-        ("nodes", "id,a,y\nana,1,0.5\nben,1,0\ncem,1,0\n", r"nodes\.csv, row 1: the label \(y\) must be .* got '0.5'"),
+        ("nodes", "id,a,y\nana,1,-2\nben,1,0\ncem,1,0\n", r"nodes\.csv, row 1: the label \(y\) must be .* got '-2'"),
         ("nodes", "id,a,b\nana,1\n", r"nodes\.csv, line 2: a row must have 3 columns"),
     ],
 )
@@ -603,18 +603,21 @@ def test_files_of_other_columns_are_refused(tmp_path: Path, style: str, told: st
         ),
         ({"id": "key"}, r"nodes\.parquet: has no column 'key'; --id can name id, a, b, y, split"),
         ({"features": ("a", "c")}, r"has no column 'c'; --features can name id, a, b"),
-        ({"label": "class"}, r"has no column 'class'; --label can name"),
+        ({"label": ("class",)}, r"has no column 'class'; --label can name"),
         ({"split": "part"}, r"has no column 'part'; --split can name"),
         ({"weight": "q"}, r"has no column 'q'; --weight can name src, dst, w, t"),
         ({"time": "q"}, r"has no column 'q'; --time can name"),
-        ({"label": "split"}, r"--label must name a column of whole numbers .*, 'split' is VARCHAR"),
+        ({"label": ("split",)}, r"--label must name a column of numbers .*, 'split' is VARCHAR"),
         ({"split": "a"}, r"--split must name a column of train, valid, test or none, 'a' is INTEGER"),
         ({"edge_columns": ("src",)}, r"edge_columns must be two columns, source and destination, got \['src'\]"),
         ({"features": ("a", "a")}, r"features must be names of columns, each once, got \['a', 'a'\]"),
         ({"time": "w"}, r"--time must name a column of whole numbers or timestamps, 'w' is DOUBLE"),
         ({"weight": "src"}, r"--weight must name a column of numbers, 'src' is VARCHAR"),
         ({"features": ("id",)}, r"--features must name a column of numbers, 'id' is VARCHAR"),
-        ({"label": "b", "features": ("a",)}, r"row \d: the label \(b\) must be a whole number .* got '-?\d\.\d+'"),
+        (
+            {"label": ("b",), "label_kind": "classes", "features": ("a",)},
+            r"row \d: the label \(b\) must be a whole number .* got '-?\d\.\d+'",
+        ),
         ({"ids": "integer"}, r"row 1: the id \(id\) must be a whole number .* got 'ana'"),
         ({"columns": ("1", "2")}, r"--columns does not apply"),
     ],
@@ -625,7 +628,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, 
 
 def test_options_of_nodes_need_a_table_of_nodes(tmp_path: Path) -> None:
     write_table(tmp_path / "source", "edges", EDGES, EDGE_ROWS, "parquet")
-    refused(tmp_path / "source", r"--label has no effect without a table of nodes", label="y")
+    refused(tmp_path / "source", r"--label has no effect without a table of nodes", label=("y",))
 
 
 def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:

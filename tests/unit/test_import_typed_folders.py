@@ -93,7 +93,7 @@ def test_igb_of_one_type_is_a_plain_graph(tmp_path: Path) -> None:
     graph = igb(tmp_path / "small")
     facts: dict[str, Any] = {}
     dataset = imported(
-        tmp_path / "small", options=ImportOptions(label="node_label_19", order="hot"), on_facts=facts.update
+        tmp_path / "small", options=ImportOptions(label=("node_label_19",), order="hot"), on_facts=facts.update
     )
     original = dataset.original_ids()
     assert original is not None
@@ -125,8 +125,8 @@ def test_one_of_several_labels_is_named(tmp_path: Path) -> None:
     with pytest.raises(DiskhopError, match="several files of labels; choose one: --label node_label_19 or --label"):
         imported(tmp_path / "source")
     with pytest.raises(DiskhopError, match=r"no labels '2K'; --label can be: node_label_19, node_label_2K"):
-        imported(tmp_path / "source", options=ImportOptions(label="2K"))
-    dataset = imported(tmp_path / "source", options=ImportOptions(label="node_label_2K"))
+        imported(tmp_path / "source", options=ImportOptions(label=("2K",)))
+    dataset = imported(tmp_path / "source", options=ImportOptions(label=("node_label_2K",)))
     assert dataset.num_classes == 10
 
 

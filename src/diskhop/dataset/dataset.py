@@ -120,6 +120,16 @@ class Dataset:
         return self.only_nodes.num_tasks
 
     @property
+    def label_kind(self) -> str:
+        """See NodeSet."""
+        return self._only_nodes.label_kind
+
+    @property
+    def num_outputs(self) -> int:
+        """See NodeSet."""
+        return self._only_nodes.num_outputs
+
+    @property
     def feature_dim(self) -> int:
         """See NodeSet."""
         return self.only_nodes.feature_dim

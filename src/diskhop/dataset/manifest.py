@@ -25,6 +25,8 @@ FORMAT_NAME = "diskhop dataset"
 FORMAT_VERSION = 1
 SPLIT_NAMES = ("train", "valid", "test")
 TRIPLE_PARTS = (*SPLIT_NAMES, "all")
+# A class per node, columns of 0 and 1, or columns of any numbers.
+CLASSES, TASKS, VALUES = LABEL_KINDS = ("classes", "tasks", "values")
 
 # Counts stay far below 2^63, so that sums and products do not overflow int64 in NumPy or the core.
 MOST_COUNT = 1 << 48
@@ -76,15 +78,17 @@ class FeatureInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelInfo:
-    """Labels: int64 classes, or float32 tasks.
+    """Labels: int64 classes, float32 tasks of 0 and 1, or float32 values.
 
-    num_classes: number of classes; 0 for tasks.
-    num_tasks: number of columns; 0 for classes.
+    num_classes: number of classes; 0 for tasks and values.
+    num_tasks: number of columns of tasks or values; 0 for classes.
+    are_values: whether columns have any finite numbers, not 0 and 1 alone.
     extra: unknown keys.
     """
 
     num_classes: int
     num_tasks: int
+    are_values: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -92,9 +96,15 @@ class LabelInfo:
         """Bytes of one node's label."""
         return 4 * self.num_tasks if self.num_tasks else 8
 
+    @property
+    def kind(self) -> str:
+        """One of LABEL_KINDS."""
+        return CLASSES if not self.num_tasks else VALUES if self.are_values else TASKS
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document of the manifest."""
-        return {**self.extra, "num_classes": self.num_classes, "num_tasks": self.num_tasks}
+        counts = {**self.extra, "num_classes": self.num_classes, "num_tasks": self.num_tasks}
+        return counts | ({"values": True} if self.are_values else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,8 @@ def _parse_nodes(fields: Fields) -> NodeType:
         column = fields.child("labels")
         num_classes = column.integer("num_classes", 0, MOST_CLASSES)
         num_tasks = column.integer("num_tasks", 0, MOST_COLUMNS if num_classes == 0 else 0)
-        labels = LabelInfo(num_classes=num_classes, num_tasks=num_tasks, extra=column.unread())
+        are_values = num_tasks > 0 and column.flag("values")
+        labels = LabelInfo(num_classes=num_classes, num_tasks=num_tasks, are_values=are_values, extra=column.unread())
     nodes = NodeType(
         count=count,
         order=fields.choice("order", ("original", "hot")),

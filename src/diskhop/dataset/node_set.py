@@ -51,17 +51,27 @@ class NodeSet:
 
     @property
     def has_labels(self) -> bool:
-        """Whether the nodes have classes or tasks."""
+        """Whether the nodes have labels."""
         return self._info.labels is not None
 
     @property
+    def label_kind(self) -> str:
+        """Kind of labels: classes, tasks (columns of 0 and 1) or values (columns of numbers); '' without labels."""
+        return self._info.labels.kind if self._info.labels else ""
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of classes, or of columns of tasks or values; 0 without labels."""
+        return self.num_tasks or self.num_classes
+
+    @property
     def num_classes(self) -> int:
-        """Number of classes; 0 without labels and for tasks."""
+        """Number of classes; 0 without labels, and for tasks and values."""
         return self._info.labels.num_classes if self._info.labels else 0
 
     @property
     def num_tasks(self) -> int:
-        """Number of columns of float labels; 0 without them."""
+        """Number of columns of tasks or values; 0 without them."""
         return self._info.labels.num_tasks if self._info.labels else 0
 
     @property
@@ -133,7 +143,10 @@ class NodeSet:
         return column.shaped(self._arrays.read(column.relative, np.uint8))
 
     def label_rows(self) -> NDArray[Any] | None:
-        """Read labels by row: classes, int64 (nodes), -1 for none, or tasks, float32 (nodes, tasks), NaN for none."""
+        """Read labels by row.
+
+        Classes are int64 (nodes), -1 for none; tasks and values are float32 (nodes, columns), NaN for none.
+        """
         if self._info.labels is None:
             return None
         if self.num_tasks:
@@ -185,7 +198,7 @@ class NodeSet:
         return self.id_map().all_ids()
 
     def labels(self) -> NDArray[Any] | None:
-        """Read the labels in the order of node_ids(): classes, -1 for none, or tasks (nodes, tasks), NaN for none."""
+        """Read the labels in the order of node_ids(); see label_rows()."""
         by_row = self.label_rows()
         return by_row if by_row is None or self.order != "hot" else self.id_map().in_source_order(by_row)
 

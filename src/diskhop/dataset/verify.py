@@ -136,7 +136,7 @@ def _describe_nodes(nodes: NodeSet) -> dict[str, Any]:
 
 def _describe_labels(nodes: NodeSet, labels: NDArray[Any]) -> dict[str, Any]:
     if nodes.num_tasks:
-        return {"tasks": nodes.num_tasks, "labelled": int(np.count_nonzero(~np.isnan(labels)))}
+        return {nodes.label_kind: nodes.num_tasks, "labelled": int(np.count_nonzero(~np.isnan(labels)))}
     labelled = labels[labels >= 0]
     description = {"classes": nodes.num_classes, "labelled": len(labelled)}
     if nodes.num_classes <= _MOST_CLASSES_SHOWN:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.build.files import DatasetFiles
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.manifest import SPLIT_NAMES
+from diskhop.dataset.manifest import SPLIT_NAMES, VALUES
 from diskhop.errors import ConfigError
 from diskhop.exporting.columns import EdgeColumns, NodeColumns, read_rows
 from diskhop.exporting.npy_files import write_names, write_npy, write_number
@@ -59,6 +59,8 @@ def _write_labels(nodes: NodeColumns, files: DatasetFiles) -> None:
     info = nodes.nodes
     if info.num_tasks:
         write_npy(files, "y.npy", np.float32, (nodes.count, info.num_tasks), nodes.labels())
+        if info.label_kind == VALUES:
+            write_number(files, "num_values.npy", info.num_tasks)
     elif info.has_labels:
         write_npy(files, "y.npy", np.int64, (nodes.count,), nodes.labels())
         if info.num_classes:

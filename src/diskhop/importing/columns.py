@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import feature_rows
-from diskhop.dataset.manifest import MOST_CLASSES, MOST_COLUMNS
+from diskhop.dataset.manifest import CLASSES, MOST_CLASSES, MOST_COLUMNS, TASKS, VALUES
 from diskhop.errors import SourceError
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.source import Column, SourceNodes
 from diskhop.runtime.blocks import in_blocks, row_ranges
@@ -30,33 +31,95 @@ def check_features(features: Column) -> None:
 
 
 def count_tasks(labels: Column) -> int:
-    """Count the columns of tasks; 0: the labels are classes, perhaps as (nodes, 1). Raises SourceError for neither."""
+    """Count the columns of tasks or values; 0: classes, perhaps as (nodes, 1). Raises SourceError for neither."""
     is_float = labels.dtype.kind == "f"
     if not is_float and labels.shape[1:] in ((), (1,)) and labels.shape:
         return 0
     if len(labels.shape) != 2 or not 1 <= labels.shape[1] <= MOST_COLUMNS:
         raise SourceError(
-            f"{labels.where}: must be classes, integers of shape (nodes) or (nodes, 1), or tasks of shape "
+            f"{labels.where}: must be classes, integers of shape (nodes) or (nodes, 1), or tasks or values of shape "
             f"(nodes, 1 to {MOST_COLUMNS}), got shape {labels.shape} of {labels.dtype}"
         )
     return labels.shape[1]
 
 
+def label_kind_of(labels: Column) -> str:
+    """Return the kind of labels that a column is written as, one of LABEL_KINDS. Raises SourceError for none."""
+    num_columns = count_tasks(labels)
+    return CLASSES if not num_columns else VALUES if isinstance(labels, NumberColumn) and labels.are_values else TASKS
+
+
 def as_labels(labels: Column) -> Column:
     """Convert labels to a dataset's kind: one column of floats (with NaN for none) becomes classes."""
-    return ClassColumn(labels) if labels.dtype.kind == "f" and labels.shape[1:] in ((), (1,)) else labels
+    return ClassColumn(labels) if labels.dtype.kind == "f" and _is_single(labels) else labels
 
 
-def classes_or_tasks(labels: Column) -> Column:
-    """Convert one column of floats to classes, unless its values are those of a task: (nodes, 1) of 0, 1 and NaN."""
-    if labels.dtype.kind != "f" or labels.shape[1:] not in ((), (1,)):
-        return labels
-    is_task = len(labels.shape) == 2 and all(_is_of_task(block) for block in labels.blocks())
-    return labels if is_task else ClassColumn(labels)
+def choose_labels(labels: Column, wanted: str | None = None) -> Column:
+    """Convert labels to a kind of LABEL_KINDS; None: the kind that their dtype and values have.
+
+    Integers are classes, or tasks if there are several columns. Floats are values if any is no whole number; else one
+    column is classes, unless it is (nodes, 1) of 0, 1 and NaN alone, and several columns are tasks.
+    """
+    if wanted is None and labels.dtype.kind == "f":
+        wanted = _kind_of_floats(labels)
+    if wanted in (TASKS, VALUES):
+        if len(labels.shape) != 1:
+            count_tasks(labels)
+        return NumberColumn(labels, are_values=wanted == VALUES)
+    if wanted == CLASSES and not _is_single(labels):
+        raise SourceError(
+            f"{labels.where}: must be one class per node for --label-kind classes, got shape {labels.shape}; "
+            "use --label-kind tasks or values"
+        )
+    return as_labels(labels)
 
 
-def _is_of_task(block: NDArray[Any]) -> bool:
-    return bool((np.isnan(block) | (block == 0) | (block == 1)).all())
+def decide_labels(labels: Column | None, wanted: str | None) -> list[Decision]:
+    """Describe the kind of labels that choose_labels() chose, for people. Nothing is said of classes."""
+    if labels is None or (wanted is None and label_kind_of(labels) == CLASSES):
+        return []
+    kind = label_kind_of(labels)
+    whys = {CLASSES: "one whole number per node", TASKS: "columns of 0 and 1", VALUES: "numbers that are not whole"}
+    return [Decision(labels.where, f"labels: {kind}", "--label-kind" if wanted else whys[kind])]
+
+
+def are_fractions(labels: Column) -> bool:
+    """Return whether any value is neither whole nor NaN. Reads all values."""
+    return not all((np.isnan(block) | (np.floor(block) == block)).all() for block in labels.blocks())
+
+
+def _kind_of_floats(labels: Column) -> str:
+    if are_fractions(labels):
+        return VALUES
+    is_task = len(labels.shape) == 2 and all(
+        (np.isnan(block) | (block == 0) | (block == 1)).all() for block in labels.blocks()
+    )
+    return TASKS if is_task or not _is_single(labels) else CLASSES
+
+
+def _is_single(labels: Column) -> bool:
+    return labels.shape[1:] in ((), (1,))
+
+
+class NumberColumn:
+    """Columns of numbers, float32 (nodes, columns) with NaN for none: values if are_values, else tasks."""
+
+    dtype: np.dtype[Any] = np.dtype(np.float32)
+
+    def __init__(self, numbers: Column, *, are_values: bool) -> None:
+        self.where = numbers.where
+        self.shape = numbers.shape if len(numbers.shape) != 1 else (*numbers.shape, 1)
+        self.are_values = are_values
+        self._numbers = numbers
+
+    @property
+    def identity(self) -> str:
+        """See Column."""
+        return f"{self._numbers.identity}, as numbers"
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """See Column."""
+        return (block.reshape(len(block), *self.shape[1:]) for block in self._numbers.blocks())
 
 
 class ClassColumn:

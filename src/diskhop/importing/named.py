@@ -1,6 +1,6 @@
 """Columns by the names, dtypes and shapes that they have in a source: what datasets store differently is an attribute.
 
-Features are stored as floats, labels as int64 classes or float32 tasks, weights as float32 and times as int64. A
+Features are stored as floats, labels as int64 classes or float32 tasks and values, weights as float32 and times as int64. A
 column that is exactly that needs no attribute. Another one that can be stored so without loss is a *view*: an attribute
 that is stored as that column. Where values would be lost, the attribute has the source's values once more.
 """
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.attribute_info import ATTRIBUTE_DTYPES, AttributeInfo
-from diskhop.dataset.manifest import MOST_COLUMNS
-from diskhop.importing.columns import count_tasks
+from diskhop.dataset.manifest import MOST_COLUMNS, VALUES
+from diskhop.importing.columns import count_tasks, label_kind_of
 from diskhop.importing.source import Column, SourceAttribute
 
 _FEATURE_DTYPES = ("float32", "float16", "bfloat16")
@@ -51,6 +51,8 @@ def labels_attribute(y: Column, labels: Column) -> SourceAttribute | None:
     stored = ("float32", (num_tasks,)) if num_tasks else ("int64", ())
     if (dtype_name(y), tuple(y.shape[1:])) == stored:
         return None
+    if label_kind_of(labels) == VALUES:
+        return _view_or_own(y, "labels", np.float32)
     return _view(y, "labels")
 
 

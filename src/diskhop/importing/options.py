@@ -10,7 +10,7 @@ from diskhop.config.options import option, option_fields, validate
 from diskhop.config.parse import parse_names
 from diskhop.config.rules import Rule, at_least, between, one_of
 from diskhop.dataset.encoding import FEATURE_DTYPES
-from diskhop.dataset.manifest import MOST_COLUMNS
+from diskhop.dataset.manifest import LABEL_KINDS, MOST_COLUMNS
 from diskhop.errors import ConfigError
 
 IdKind = Literal["integer", "string"]
@@ -21,10 +21,11 @@ EdgeIds = Literal["auto", "keep", "drop"]
 # Options that a kind of source takes, by what it has.
 OF_EDGES = ("undirected", "self_loops", "duplicates", "order", "edge_ids", "random_features")
 OF_FEATURES = ("dtype",)
+OF_LABELS = ("label_kind",)
 OF_CSV = ("delimiter", "header", "comments", "skip_lines")
 OF_TEXT = (*OF_CSV, "columns", "ids", "nodes")
 OF_TABLES = (
-    *("edge_columns", "id", "features", "label", "split", "weight", "time", "ids"),
+    *("edge_columns", "id", "features", "label", *OF_LABELS, "split", "weight", "time", "ids"),
     *OF_CSV,
 )
 
@@ -146,8 +147,22 @@ class ImportOptions:
     split: str | None = option(
         None, help="Node column with train, valid and test (tables), or name of the split (OGB).", panel="Tables"
     )
-    label: str | None = option(
-        None, help="Node column with classes (tables), or name of the label (typed folders).", panel="Tables"
+    label: tuple[str, ...] | None = option(
+        None,
+        help="Node column with labels, or several columns of tasks or values (tables); name of the label (typed "
+        "folders).",
+        rule=_EACH_ONCE,
+        parse=parse_names,
+        panel="Tables",
+        metavar="A,B,...",
+        shown="by name",
+    )
+    label_kind: str | None = option(
+        None,
+        help="Kind of labels: classes, tasks (columns of 0 and 1) or values (numbers to predict).",
+        rule=one_of(LABEL_KINDS),
+        panel="Graph",
+        shown="as the labels are",
     )
     edge_columns: tuple[str, ...] | None = option(
         None,

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.build.builder import DatasetBuilder
-from diskhop.dataset.build.checks import checked_labels, checked_tasks, encoded_rows
+from diskhop.dataset.build.checks import checked_labels, checked_tasks, checked_values, encoded_rows
 from diskhop.dataset.build.feature_ranges import FEATURES
 from diskhop.dataset.encoding import row_bytes
+from diskhop.dataset.manifest import VALUES
 from diskhop.dataset.sort.hot_order import HotOrder
 from diskhop.dataset.sort.moved_rows import RowMover
-from diskhop.importing.columns import count_tasks, stored_dtype
+from diskhop.importing.columns import count_tasks, label_kind_of, stored_dtype
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.source import Column, OriginalNames, SourceNodes
 from diskhop.importing.tools import ImportTools
@@ -84,11 +85,11 @@ class NodeWriter:
         self._builder.add_encoded_features(self._type, rows, dim=dim, dtype=dtype)
 
     def write_labels(self) -> None:
-        """Write the labels, classes or tasks, if there are any."""
+        """Write the labels, of any kind, if there are any."""
         labels = self._nodes.labels
         if labels is None:
             return
-        num_tasks = count_tasks(labels)
+        num_tasks, kind = count_tasks(labels), label_kind_of(labels)
 
         def given() -> Iterator[NDArray[Any]]:
             blocks = tracked(labels.blocks(), self._work.progress, "labels", self._nodes.count)
@@ -98,13 +99,15 @@ class NodeWriter:
 
         def checked() -> Iterator[NDArray[Any]]:
             if num_tasks:
-                return checked_tasks(given(), labels.where)
+                return (checked_values if kind == VALUES else checked_tasks)(given(), labels.where)
             return checked_labels(given(), self._nodes.num_classes, set(), labels.where)
 
         # The builder checks labels too, but only here is a node's number still the source's.
         blocks = given() if self._moved is None else self._moved_labels(labels, checked, num_tasks)
         with self._builder.naming(labels.where):
-            if num_tasks:
+            if kind == VALUES:
+                self._builder.add_values(self._type, blocks, num_tasks)
+            elif num_tasks:
                 self._builder.add_tasks(self._type, blocks, num_tasks)
             else:
                 self._builder.add_labels(self._type, blocks, self._nodes.num_classes)

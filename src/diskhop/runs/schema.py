@@ -71,7 +71,7 @@ def schema_of(dataset: Dataset, features: str = "", seed: int = 0) -> Schema:
         feature_dim=dataset.feature_dim if is_stored else made.dim,
         feature_source=_STORED if is_stored else made.kind,
         feature_dtype=dataset.feature_dtype,
-        num_outputs=dataset.num_tasks or dataset.num_classes,
+        num_outputs=dataset.num_outputs,
         label_kind="tasks" if dataset.num_tasks else "classes" if dataset.num_classes else "",
         class_names=None if names is None else tuple(names),
         node_types=tuple(sorted(dataset.nodes)),

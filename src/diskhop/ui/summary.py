@@ -25,15 +25,15 @@ def summarize_dataset(dataset: Dataset, made: str = "imported", found: Mapping[s
         facts = [f"{nodes.num_nodes:,}"]
         if nodes.feature_dim:
             facts.append(f"{nodes.feature_dim} {nodes.feature_dtype} features")
-        if nodes.num_classes or nodes.num_tasks:
-            facts.append(f"{nodes.num_classes} classes" if nodes.num_classes else f"{nodes.num_tasks} tasks")
+        if nodes.num_outputs:
+            facts.append(f"{nodes.num_outputs} {nodes.label_kind}")
         if nodes.num_splits:
             facts.append("1 split" if nodes.num_splits == 1 else f"{nodes.num_splits} splits")
         rows.append((f"nodes '{name}'", ", ".join(facts)))
     rows += [(f"edges '{name}'", f"{edges.num_edges:,}") for name, edges in dataset.edges.items()]
     path = shlex.quote(str(dataset.path))
     is_one_type = len(dataset.nodes) == 1 and len(dataset.edges) == 1
-    can_train = is_one_type and any(nodes.num_classes or nodes.num_tasks for nodes in dataset.nodes.values())
+    can_train = is_one_type and any(nodes.num_outputs for nodes in dataset.nodes.values())
     return [*rows, ("next", f"diskhop inspect {path}"), *([("", f"diskhop train {path}")] if can_train else [])]
 
 

@@ -28,6 +28,7 @@ from diskhop.dataset.build.checks import (
     checked_labels,
     checked_row_stride,
     checked_tasks,
+    checked_values,
     count_classes,
     encoded_rows,
     require_count,
@@ -192,11 +193,20 @@ class DatasetBuilder:
 
     def add_tasks(self, node_type: str, blocks: Iterable[NDArray[Any]], num_tasks: int) -> None:
         """Write labels (rows, num_tasks) of 0 and 1, NaN for none."""
-        if num_tasks < 1:
-            raise SourceError(f"{self._origin}: labels have {num_tasks} columns; give at least one task")
-        written = self._files.write(f"nodes/{node_type}/labels.bin", checked_tasks(blocks, self._origin))
-        self._check_count(node_type, written // (4 * num_tasks), "labels")
-        self._update(node_type, labels=LabelInfo(num_classes=0, num_tasks=num_tasks))
+        self._add_columns(node_type, checked_tasks(blocks, self._origin), num_tasks, are_values=False)
+
+    def add_values(self, node_type: str, blocks: Iterable[NDArray[Any]], num_columns: int) -> None:
+        """Write labels (rows, num_columns) of any finite numbers, NaN for none."""
+        self._add_columns(node_type, checked_values(blocks, self._origin), num_columns, are_values=True)
+
+    def _add_columns(
+        self, node_type: str, blocks: Iterable[NDArray[np.float32]], num_columns: int, *, are_values: bool
+    ) -> None:
+        if num_columns < 1:
+            raise SourceError(f"{self._origin}: labels have {num_columns} columns; give at least one")
+        written = self._files.write(f"nodes/{node_type}/labels.bin", blocks)
+        self._check_count(node_type, written // (4 * num_columns), "labels")
+        self._update(node_type, labels=LabelInfo(num_classes=0, num_tasks=num_columns, are_values=are_values))
 
     def add_split(
         self,

@@ -94,6 +94,18 @@ def checked_tasks(blocks: Iterable[NDArray[Any]], origin: str) -> Iterator[NDArr
         first_node += len(block)
 
 
+def checked_values(blocks: Iterable[NDArray[Any]], origin: str) -> Iterator[NDArray[np.float32]]:
+    """Check labels (rows, columns) of numbers that float32 can hold, NaN for none."""
+    first_node = 0
+    for block in blocks:
+        with np.errstate(over="ignore"):
+            values = block.astype("<f4")
+        rule = "values must be finite and fit float32, or be NaN for none"
+        _refuse_first(np.isinf(values), block, first_node, "value", rule, origin)
+        yield values
+        first_node += len(block)
+
+
 def check_split(part: str, number: int, num_splits: int, num_known: int, origin: str) -> None:
     """Raise unless a part of a split can be added to a node type that has num_known splits."""
     if part not in SPLIT_NAMES or not 0 <= number < num_splits:

@@ -1,11 +1,12 @@
 """Graphs in NumPy arrays: a folder with data.npz or .npy files, or a .npz file.
 
 Arrays: `edge_index` (2, edges), sources then destinations; features `x` (nodes, dim), or sparse `x_indptr`,
-`x_indices`, `x_data`, `x_shape`; labels `y`, classes as integers (nodes) or (nodes, 1), or tasks (nodes, tasks) of 0, 1
-and NaN; splits `train_idx`, `val_idx`, `test_idx`, or `train_mask` and so on (nodes), or `train_masks` and so on
-(splits, nodes); triples `train`, `valid`, `test`, or `triples` (triples, 3), with names in `entities.txt.gz` and
-`relations.txt.gz` in the folder; `num_nodes`, `num_classes`, `num_entities`, `num_relations`. `diskhop export` adds
-`edge_weight`, `edge_time` and `edge_ids` (edges), `original_ids` (nodes), and `nodes.txt.gz`.
+`x_indices`, `x_data`, `x_shape`; labels `y`, classes as integers (nodes) or (nodes, 1), tasks (nodes, tasks) of 0, 1
+and NaN, or values, floats (nodes) or (nodes, columns); splits `train_idx`, `val_idx`, `test_idx`, or `train_mask` and
+so on (nodes), or `train_masks` and so on (splits, nodes); triples `train`, `valid`, `test`, or `triples` (triples, 3),
+with names in `entities.txt.gz` and `relations.txt.gz` in the folder; `num_nodes`, `num_classes`, `num_entities`,
+`num_relations`. `diskhop export` adds `edge_weight`, `edge_time` and `edge_ids` (edges), `original_ids` (nodes),
+`nodes.txt.gz`, and `num_values` where labels are values.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from diskhop.dataset.edges import EdgeSource, highest_ids
-from diskhop.dataset.manifest import EDGE, MOST_CLASSES, MOST_COUNT, NODE
+from diskhop.dataset.manifest import EDGE, MOST_CLASSES, MOST_COLUMNS, MOST_COUNT, NODE, VALUES
 from diskhop.dataset.sort.keys import RENUMBERING
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.edges import open_edges
@@ -24,11 +25,11 @@ from diskhop.importing.arrays.masks import MaskedIds
 from diskhop.importing.arrays.npy import StoredArray, list_arrays
 from diskhop.importing.arrays.sparse import SparseMatrix
 from diskhop.importing.arrays.stored_ids import StoredIds
-from diskhop.importing.columns import check_features, classes_or_tasks, count_tasks
+from diskhop.importing.columns import check_features, choose_labels, count_tasks, decide_labels
 from diskhop.importing.estimate import Load
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.name_lists import name_lines
-from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
+from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_LABELS, ImportOptions
 from diskhop.importing.source import (
     BY_EDGES,
     Column,
@@ -49,6 +50,7 @@ _NAMED = {"nodes": "num_nodes", "entities": "num_entities", "relations": "num_re
 _SCALARS = {
     "num_nodes": (0, MOST_COUNT),
     "num_classes": (1, MOST_CLASSES),
+    "num_values": (1, MOST_COLUMNS),
     "num_entities": (0, MOST_COUNT),
     "num_relations": (1, MOST_COUNT),
 }
@@ -77,8 +79,6 @@ def is_arrays(source: Path) -> bool:
 class Arrays:
     """Source in NumPy arrays, whose shapes are checked against each other."""
 
-    decisions: Sequence[Decision] = ()
-
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
         self._arrays = arrays = list_arrays(source)
@@ -102,8 +102,10 @@ class Arrays:
         self._features = self._find_features()
         self._labels: Column | None = arrays.get("y")
         if self._labels is not None:
-            self._labels = classes_or_tasks(self._labels)
+            wanted = options.label_kind or (VALUES if "num_values" in arrays else None)
+            self._labels = choose_labels(self._labels, wanted)
             count_tasks(self._labels)
+        self.decisions: Sequence[Decision] = decide_labels(self._labels, options.label_kind)
         self._stated_nodes = self._find_num_nodes()
         self._splits = self._find_splits()
 
@@ -240,7 +242,7 @@ class Arrays:
 ARRAYS = SourceKind(
     name="numpy",
     looks_like="a folder with data.npz or .npy files, or a .npz file",
-    takes=(*OF_EDGES, *OF_FEATURES),
+    takes=(*OF_EDGES, *OF_FEATURES, *OF_LABELS),
     detect=is_arrays,
     open=Arrays,
 )

@@ -64,10 +64,11 @@ class TypedFolders:
         self._relations = [_relation(path) for path in paths]
         types = sorted({each for found in self._relations for each in (found.source, found.destination)})
         self._features = {name: _features(root / name / _FEATURES) for name in types}
-        self._labels = {name: _labels(root / name, options.label) for name in types}
-        if options.label is not None and not any(self._labels.values()):
+        wanted = None if options.label is None else ",".join(options.label)
+        self._labels = {name: _labels(root / name, wanted) for name in types}
+        if wanted is not None and not any(self._labels.values()):
             known = sorted({path.stem for name in types for path in (root / name).glob(_LABELS)})
-            raise SourceError(f"{root}: has no labels '{options.label}'; --label can be: {', '.join(known) or 'none'}")
+            raise SourceError(f"{root}: has no labels '{wanted}'; --label can be: {', '.join(known) or 'none'}")
         self._stated_counts = {name: self._stated_count(name) for name in types}
         taken = {each.where for each in (*self._features.values(), *self._labels.values()) if each is not None}
         # Also the folder around `processed`: MAG240M's splits are there.

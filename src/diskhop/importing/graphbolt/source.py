@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
-from diskhop.dataset.manifest import EDGE, NODE
+from diskhop.dataset.manifest import EDGE, NODE, TASKS, VALUES
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.edges import open_edges
 from diskhop.importing.arrays.loads import load_of_array, load_of_edge_values, load_of_edges, load_of_nodes
 from diskhop.importing.arrays.npy import StoredArray
 from diskhop.importing.arrays.stored_ids import StoredIds
-from diskhop.importing.columns import check_features, count_tasks
+from diskhop.importing.columns import are_fractions, check_features, choose_labels, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.graphbolt.labels import LabelledSeeds, ScatteredLabels
@@ -37,7 +37,7 @@ from diskhop.importing.graphbolt.metadata import (
     read_metadata,
 )
 from diskhop.importing.name_lists import name_lines
-from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
+from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_LABELS, ImportOptions
 from diskhop.importing.source import Column, NameList, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import described_layout, source_errors
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
@@ -65,7 +65,7 @@ class GraphBolt:
         self._metadata = metadata = read_metadata(source)
         self._left_out = [f"graph: feature_data ({feature.name})" for feature in metadata.graph_features]
         self._edges = [_EdgeFiles(each, name, metadata) for each, name in _edge_names(metadata)]
-        self._nodes = {each or NODE: _NodeFiles(count) for each, count in metadata.nodes.items()}
+        self._nodes = {each or NODE: _NodeFiles(count, options.label_kind) for each, count in metadata.nodes.items()}
         for number, feature in enumerate(metadata.features):
             if not self._take_feature(feature):
                 self._left_out.append(f"feature_data[{number}] ({feature.name})")
@@ -239,10 +239,11 @@ class _EdgeFiles:
 
 
 class _NodeFiles:
-    """Arrays of the nodes of one type."""
+    """Arrays of the nodes of one type. label_kind: kind that labels are imported as; None: as their values are."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, label_kind: str | None) -> None:
         self.count = count
+        self._label_kind = label_kind
         self.features: StoredArray | None = None
         self._original_ids: StoredArray | None = None
         self._labels: StoredArray | None = None
@@ -309,6 +310,9 @@ class _NodeFiles:
         if self._labelled:
             work.held.enter_context(work.budget.reserve(LABELS, self.scattered_bytes))
             labels = ScatteredLabels(self._labelled, self._labels, self.count)
+        if labels is not None and (self._label_kind or labels.dtype.kind == "f"):
+            wanted = self._label_kind or (VALUES if are_fractions(labels) else TASKS)
+            labels = choose_labels(labels, wanted)
         return SourceNodes(
             count=self.count,
             features=self.features,
@@ -329,7 +333,7 @@ def _require_rows(array: StoredArray, num_rows: int, what: str) -> None:
 GRAPHBOLT = SourceKind(
     name="graphbolt",
     looks_like="a folder with metadata.yaml, an OnDiskDataset of DGL",
-    takes=(*OF_EDGES, *OF_FEATURES),
+    takes=(*OF_EDGES, *OF_FEATURES, *OF_LABELS),
     detect=is_graphbolt,
     open=GraphBolt,
 )

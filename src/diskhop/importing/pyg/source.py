@@ -44,6 +44,7 @@ def from_pyg(
     duplicates: Keep | None = None,
     order: Order | None = None,
     edge_ids: EdgeIds | None = None,
+    label_kind: str | None = None,
     overwrite: bool = False,
 ) -> Dataset:
     """Make a dataset at `path` from a torch_geometric.data.Data or HeteroData, and open it.
@@ -52,7 +53,8 @@ def from_pyg(
     These are also trained with:
     edge_index, num_nodes;
     x: features (nodes, dim);
-    y: classes as integers (nodes) or (nodes, 1), or tasks (nodes, tasks) of 0, 1 and NaN;
+    y: classes as integers (nodes) or (nodes, 1), tasks (nodes, tasks) of 0, 1 and NaN, or values as floats (nodes) or
+        (nodes, columns);
     train_mask, val_mask, test_mask: (nodes), or (nodes, splits);
     edge_weight, or else an edge_attr of floats: one finite weight per edge;
     edge_time, or else time: one whole number per edge.
@@ -67,11 +69,21 @@ def from_pyg(
     order: 'hot' stores nodes by how often they are read; ids and masks stay those of data.
     edge_ids: 'keep' or 'drop' the numbers of edges in edge_index, which batches give as e_id; default: keep those of
         edges with weights, times or attributes, and of up to 100 million others.
+    label_kind: 'classes', 'tasks' (columns of 0 and 1) or 'values' (numbers to predict); default: as y is.
     overwrite: whether a dataset at path is replaced.
 
     Raises SourceError, naming the attribute, for data that breaks a rule; nothing is then left at path.
     """
-    source = PygGraph(data, Path(path).name)
+    options = ImportOptions(
+        dtype=dtype,
+        undirected=undirected,
+        self_loops=self_loops,
+        duplicates=duplicates,
+        order=order,
+        edge_ids=edge_ids,
+        label_kind=label_kind,
+    )
+    source = PygGraph(data, Path(path).name, label_kind)
     if source.left_out:
         what = ", ".join(source.left_out)
         warnings.warn(f"not imported: {what}; datasets keep values with a row per node or edge", stacklevel=2)
@@ -81,14 +93,7 @@ def from_pyg(
         Path(path),
         origin="data",
         name=name,
-        options=ImportOptions(
-            dtype=dtype,
-            undirected=undirected,
-            self_loops=self_loops,
-            duplicates=duplicates,
-            order=order,
-            edge_ids=edge_ids,
-        ),
+        options=options,
         engine=open_engine("auto").engine,
         budget=None if memory_bytes is None else Budget(memory_bytes),
         threads=threads,
@@ -97,19 +102,24 @@ def from_pyg(
 
 
 class PygGraph:
-    """Source in a Data or HeteroData. left_out: attributes that are not imported, for people."""
+    """Source in a Data or HeteroData.
+
+    label_kind: kind that labels are imported as; None: as their values are.
+    left_out: attributes that are not imported, for people.
+    """
 
     decisions: Sequence[Decision] = ()
 
-    def __init__(self, data: Any, name: str) -> None:
+    def __init__(self, data: Any, name: str, label_kind: str | None = None) -> None:
         self.name = name
+        self._label_kind = label_kind
         self._nodes: dict[str, NodeAttributes] = {}
         self._edges: dict[str, EdgeAttributes] = {}
         if hasattr(data, "node_items") and hasattr(data, "edge_items"):
             stores = self._open_types(data)
         elif hasattr(data, "stores"):
             stores = [Attributes("data", data.stores[0])]
-            nodes = self._nodes[NODE] = NodeAttributes(stores[0])
+            nodes = self._nodes[NODE] = NodeAttributes(stores[0], label_kind)
             edges = self._edges[EDGE] = EdgeAttributes(stores[0], NODE, NODE)
             nodes.count = self._count(NODE)
             edges.find_values(stores[0], nodes.count)
@@ -169,7 +179,7 @@ class PygGraph:
         for node_type, items in data.node_items():
             _check_type_name(node_type, f"data[{node_type!r}]")
             of_nodes[node_type] = Attributes(f"data[{node_type!r}]", items)
-            self._nodes[node_type] = NodeAttributes(of_nodes[node_type])
+            self._nodes[node_type] = NodeAttributes(of_nodes[node_type], self._label_kind)
         for ends, items in data.edge_items():
             where = f"data[{', '.join(map(repr, ends))}]"
             edge_type = "__".join(ends)

@@ -13,7 +13,7 @@ from diskhop.dataset.attribute_set import MASKS
 from diskhop.dataset.manifest import MOST_COUNT
 from diskhop.dataset.sort.keys import RENUMBERING
 from diskhop.errors import SourceError
-from diskhop.importing.columns import classes_or_tasks, count_tasks
+from diskhop.importing.columns import choose_labels, count_tasks
 from diskhop.importing.named import (
     edge_attribute,
     is_finite_in_float32,
@@ -29,9 +29,13 @@ _OF_NODES = ("feat", "pos", "batch", "node_type", "n_id")
 
 
 class NodeAttributes:
-    """Attributes of the nodes of one type. count: number of nodes that they state; None: none does."""
+    """Attributes of the nodes of one type.
 
-    def __init__(self, store: Attributes) -> None:
+    count: number of nodes that they state; None: none does.
+    label_kind: kind that labels are imported as; None: as their values are.
+    """
+
+    def __init__(self, store: Attributes, label_kind: str | None = None) -> None:
         self.attributes: dict[str, SourceAttribute] = {}
         counts: dict[str, int] = {}
         num_nodes = store.take("num_nodes")
@@ -47,7 +51,7 @@ class NodeAttributes:
         self.labels: Column | None = None
         y = store.take_column("y")
         if y is not None:
-            self.labels = classes_or_tasks(y)
+            self.labels = choose_labels(y, label_kind)
             count_tasks(self.labels)
             self._keep("y", labels_attribute(y, self.labels))
             counts["y"] = y.shape[0]

@@ -75,7 +75,7 @@ def find_rows(shown: Path, what: str, paths: Sequence[Path], options: ImportOpti
 def _named(options: ImportOptions, is_nodes: bool) -> list[str]:
     """List the names of columns that options use."""
     given = (
-        [options.id, options.label, options.split, *(options.features or ())]
+        [options.id, *(options.label or ()), options.split, *(options.features or ())]
         if is_nodes
         else [options.weight, options.time, *(options.edge_columns or ())]
     )

@@ -14,7 +14,7 @@ from diskhop.importing.options import IdKind, ImportOptions
 from diskhop.importing.tables.files import Kind, Table, TableColumn
 
 _FEATURE_KINDS: tuple[Kind, ...] = ("integer", "number", "numbers")
-_LABEL_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "nothing")
+_LABEL_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "numbers", "nothing")
 _SPLIT_KINDS: tuple[Kind, ...] = ("text", "nothing")
 _MASK_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "text", "nothing")
 
@@ -74,13 +74,14 @@ class EdgeRoles:
 class NodeRoles:
     """Columns of the table of nodes by role; None: no column.
 
+    labels: one column of classes, or several of tasks or values.
     masks: by part, columns that tell which nodes are in it, one for each split.
     reasons: why a column was taken or not, by name.
     """
 
     id: TableColumn
     features: tuple[TableColumn, ...]
-    label: TableColumn | None
+    labels: tuple[TableColumn, ...]
     split: TableColumn | None
     masks: Mapping[str, tuple[TableColumn, ...]]
     reasons: Mapping[str, str]
@@ -91,11 +92,11 @@ class NodeRoles:
         roles = {name: role_of(name) for name in table.columns} if table.has_names else {}
         reasons: dict[str, str] = {}
         key = _find_id(table, options, roles, reasons)
-        label = _find_label(table, options, roles, reasons, key)
+        labels = _find_labels(table, options, roles, reasons, key)
         split_name = options.split or _first_of(table, [name for name, role in roles.items() if role == "split"], key)
         split = _of_kind(table, split_name, "--split", _SPLIT_KINDS, "train, valid, test or none")
         masks = {} if split is not None else _find_masks(table, roles, options)
-        taken = [key, label, split, *(column for columns in masks.values() for column in columns)]
+        taken = [key, *labels, split, *(column for columns in masks.values() for column in columns)]
         if options.features is None:
             features = [
                 each
@@ -108,24 +109,27 @@ class NodeRoles:
                 for name in options.features
             )
             features = [column for column in found if column is not None]
-        return cls(id=key, features=tuple(features), label=label, split=split, masks=masks, reasons=reasons)
+        return cls(id=key, features=tuple(features), labels=labels, split=split, masks=masks, reasons=reasons)
 
     @property
     def columns(self) -> list[TableColumn]:
         """All columns that have a role."""
         masks = [column for columns in self.masks.values() for column in columns]
-        return [each for each in (self.id, *self.features, self.label, self.split, *masks) if each is not None]
+        return [each for each in (self.id, *self.features, *self.labels, self.split, *masks) if each is not None]
 
     def names(self) -> dict[str, Any]:
         """Return the names of the columns by role, for people."""
-        roles = {"id": self.id, "label": self.label, "split": self.split}
+        label = self.labels[0] if len(self.labels) == 1 else None
+        roles = {"id": self.id, "label": label, "split": self.split}
         names: dict[str, Any] = {role: column.name for role, column in roles.items() if column is not None}
+        if len(self.labels) > 1:
+            names["labels"] = [column.name for column in self.labels]
         masks = [column.name for columns in self.masks.values() for column in columns]
         return {**names, **({"masks": masks} if masks else {}), "features": [column.name for column in self.features]}
 
     def decisions(self, table: Table, options: ImportOptions) -> Iterator[Decision]:
         """Describe the columns for people."""
-        for role, column in (("id", self.id), ("label", self.label), ("split", self.split)):
+        for role, column in (("id", self.id), *(("label", each) for each in self.labels), ("split", self.split)):
             if column is not None:
                 given = getattr(options, role) is not None
                 yield Decision(_shown(column), role, f"--{role}" if given else self.reasons.get(column.name, "by name"))
@@ -161,16 +165,17 @@ def _find_id(
     return table.columns[names[0]]
 
 
-def _find_label(
+def _find_labels(
     table: Table,
     options: ImportOptions,
     roles: Mapping[str, str | None],
     reasons: dict[str, str],
     key: TableColumn,
-) -> TableColumn | None:
-    wanted = "whole numbers from 0 (number the classes first)"
+) -> tuple[TableColumn, ...]:
+    wanted = "numbers (number the classes from 0 first)"
     if options.label is not None:
-        return _of_kind(table, options.label, "--label", _LABEL_KINDS, wanted)
+        given = (_of_kind(table, name, "--label", _LABEL_KINDS, wanted) for name in options.label)
+        return tuple(column for column in given if column is not None)
     known = [name for name, role in roles.items() if role == "label" and table.columns[name] != key]
     known.sort(key=lambda name: LABELS.index(joined_name(name)) if joined_name(name) in LABELS else len(LABELS))
     fitting = [name for name in known if table.columns[name].kind in _LABEL_KINDS]
@@ -182,8 +187,8 @@ def _find_label(
     if not fitting and not table.has_names and table.has_labels and len(table.columns) == 2:
         second = list(table.columns.values())[1]
         reasons[second.name] = "by place, in a file of labels"
-        return second if second.kind in _LABEL_KINDS else None
-    return table.columns[fitting[0]] if fitting else None
+        return (second,) if second.kind in _LABEL_KINDS else ()
+    return (table.columns[fitting[0]],) if fitting else ()
 
 
 def _find_masks(

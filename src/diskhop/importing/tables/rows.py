@@ -17,7 +17,7 @@ from diskhop.errors import SourceError
 from diskhop.importing.balance import LineCounts
 from diskhop.importing.shorten import shorten
 from diskhop.importing.tables.files import Table, TableColumn, read_parquet, source_faults
-from diskhop.importing.tables.values import features_value
+from diskhop.importing.tables.values import numbers_value
 from diskhop.importing.tools import ImportTools
 from diskhop.runtime.duck import Duck
 
@@ -125,13 +125,15 @@ class TableValues:
             yield from duck.numbers(self._sql)
 
 
-class TableFeatures:
-    """Column of features: the numbers of several columns of a table, as float32.
+class TableNumbers:
+    """Column of features or labels: the numbers of several columns of a table, as float32.
 
     rows: the table's rows.
     columns: columns of numbers, or of lists of numbers.
     dims: length of the lists, by column.
     key: column of ids, for errors.
+    what: feature or label, for errors.
+    takes_missing: whether a number may be missing, which is NaN.
     """
 
     dtype: np.dtype[Any] = np.dtype(np.float32)
@@ -144,6 +146,8 @@ class TableFeatures:
         work: ImportTools,
         *,
         key: TableColumn,
+        what: str = "feature",
+        takes_missing: bool = False,
     ) -> None:
         self.where = str(rows.table.shown)
         self._names = [
@@ -157,12 +161,14 @@ class TableFeatures:
             for number in range(1, 1 + dims.get(column.name, 1))
         ]
         self.shape: tuple[int, ...] = (rows.num_rows, len(self._names))
-        self._list, stored = features_value(columns, dims)
+        self._list, stored = numbers_value(columns, dims, takes_missing=takes_missing)
         self._stored = np.dtype(np.float32 if stored == "FLOAT" else np.float64)
         self.identity = f"{rows.identity}\n{self._list}"
         self._rows = rows
         self._work = work
         self._key = key
+        self._what = what
+        self._is_bad = np.isinf if takes_missing else lambda block: ~np.isfinite(block)
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """See Column. Raises SourceError, with file, row, node and column, for a value that is not finite."""
@@ -179,7 +185,7 @@ class TableFeatures:
                 rest = joined[whole:]
                 with np.errstate(over="ignore"):
                     block = joined[:whole].reshape(-1, dim).astype(np.float32, copy=False)
-                is_bad = ~np.isfinite(block)
+                is_bad = self._is_bad(block)
                 if is_bad.any():
                     row, column = divmod(int(np.argmax(is_bad)), dim)
                     bad = first_row + row, column
@@ -196,6 +202,6 @@ class TableFeatures:
             node = self._rows.value(row, self._key.sql, duck)
             value = self._rows.value(row, self._values[column], duck)
         return SourceError(
-            f"{self._rows.place(row)}: feature '{self._names[column]}' of node {node} must be a finite number "
+            f"{self._rows.place(row)}: {self._what} '{self._names[column]}' of node {node} must be a finite number "
             f"that fits float32, got {value}; replace it"
         )

@@ -25,11 +25,11 @@ from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_TABLES, ImportOp
 from diskhop.importing.source import Column, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import SourceFile
 from diskhop.importing.tables.files import PARQUET, Table, find_files, open_table
+from diskhop.importing.tables.labels import open_labels
 from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, find_id_kind
-from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableFeatures, TableRows, TableValues, open_duck
+from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableNumbers, TableRows, TableValues, open_duck
 from diskhop.importing.tables.values import (
     SPLIT_CODES,
-    label_value,
     mask_value,
     split_value,
     time_value,
@@ -46,7 +46,7 @@ _LOOKING_BYTES = 128 << 20
 _PAIR_BYTES = 8
 # Bytes per id that is listed, with its number or name.
 _LISTED_BYTES = 16
-_OF_NODES = ("id", "features", "label", "split")
+_OF_NODES = ("id", "features", "label", "label_kind", "split")
 
 
 def is_tables(source: Path) -> bool:
@@ -72,6 +72,7 @@ class Tables:
         self._dialect = _find_dialect(found, options)
         self._is_mirrored = self._dialect is not None and self._dialect.mirrors(options)
         self._takes_all = options.skip_lines is None and options.comments is None
+        self._label_kind = options.label_kind
         given = options
         if self._dialect is not None:
             options = self._dialect.applied_to_table(given)
@@ -130,7 +131,7 @@ class Tables:
                 table_values=num_values,
                 feature_values=num_values,
                 feature_bytes=4 * num_values,
-                label_bytes=8 * num_nodes * (self._node_roles.label is not None),
+                label_bytes=8 * num_nodes * len(self._node_roles.labels),
             )
         return load + Load(
             num_nodes=num_nodes,
@@ -210,10 +211,11 @@ class Tables:
                 TableValues(rows, mask_value(mask), "int64", work, column=mask, where_sql="value = 1") for mask in masks
             ]
         if roles.features:
-            features = TableFeatures(rows, roles.features, dims, work, key=roles.id)
+            features = TableNumbers(rows, roles.features, dims, work, key=roles.id)
             check_features(features)
-        if roles.label is not None:
-            labels = TableValues(rows, label_value(roles.label), "int64", work, column=roles.label)
+        if roles.labels:
+            with open_duck(work, 0) as duck, rows.faults():
+                labels = open_labels(rows, roles.labels, self._label_kind, duck, work, roles.id)
         return features, labels, splits
 
     def _facts(self, rows: TableRows) -> dict[str, Any]:

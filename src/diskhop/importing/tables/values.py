@@ -71,7 +71,8 @@ def label_value(column: TableColumn) -> str:
     if column.stored in ("FLOAT", "DOUBLE"):
         is_none += f" OR isnan({column.sql})"
     rule = f"the label ({column.name}) must be a whole number from 0, or empty or -1 for none"
-    return f"CASE WHEN {is_none} THEN -1 ELSE {_strict(number, is_fit, column, rule)} END"
+    advice = "fix it, or import numbers to predict with --label-kind values"
+    return f"CASE WHEN {is_none} THEN -1 ELSE {_strict(number, is_fit, column, rule, advice)} END"
 
 
 def split_value(column: TableColumn) -> str:
@@ -95,24 +96,43 @@ def mask_value(column: TableColumn) -> str:
     return _strict(f"CASE {cases} END", f"{word} IN ({known})", column, rule, advice)
 
 
-def features_value(columns: Sequence[TableColumn], dims: Mapping[str, int]) -> tuple[str, str]:
-    """Return SQL of a list of numbers, null for a value that is none, and their type. dims: lengths of lists."""
+def numbers_value(
+    columns: Sequence[TableColumn], dims: Mapping[str, int], *, takes_missing: bool = False
+) -> tuple[str, str]:
+    """Return SQL of a list of numbers, null for a value that is none, and their type.
+
+    dims: lengths of lists. takes_missing: a value that is null or empty is NaN, and one that is no number is refused.
+    """
     stored = "FLOAT" if all(column.stored.startswith("FLOAT") for column in columns) else "DOUBLE"
     lists = []
     scalars: list[str] = []
     for column in columns:
         if column.kind != "numbers":
-            scalars.append(f"TRY_CAST({column.sql} AS {stored})")
+            number = f"TRY_CAST({column.sql} AS {stored})"
+            scalars.append(_number_or_nan(number, column) if takes_missing else number)
             continue
         if scalars:
             lists.append(f"[{', '.join(scalars)}]")
             scalars = []
         rule = f"the list ({column.name}) must have {dims[column.name]} numbers, as the first has"
         value = f"CAST({column.sql} AS {stored}[])"
-        lists.append(_strict(value, f"len({column.sql}) = {dims[column.name]}", column, rule))
+        value = _strict(value, f"len({column.sql}) = {dims[column.name]}", column, rule)
+        if takes_missing:
+            nan = f"CAST('nan' AS {stored})"
+            nothing = f"[{', '.join([nan] * dims[column.name])}]"
+            value = f"CASE WHEN {column.sql} IS NULL THEN {nothing} ELSE {value} END"
+        lists.append(value)
     if scalars:
         lists.append(f"[{', '.join(scalars)}]")
     return (lists[0] if len(lists) == 1 else f"flatten([{', '.join(lists)}])"), stored
+
+
+def _number_or_nan(number: str, column: TableColumn) -> str:
+    is_none = f"{column.sql} IS NULL"
+    if column.stored == "VARCHAR":
+        is_none += f" OR trim({column.sql}) = ''"
+    rule = f"the label ({column.name}) must be a number, or empty for none"
+    return f"CASE WHEN {is_none} THEN 'nan' ELSE {_strict(number, f'{number} IS NOT NULL', column, rule)} END"
 
 
 def _strict(value: str, is_fit: str, column: TableColumn, rule: str, advice: str = "fix it") -> str:

@@ -22,7 +22,7 @@ from diskhop.plans import Prediction
 def hop_step_seconds(dataset: Dataset, config: HopConfig, shape: TableShape, num_tables: int) -> float:
     """Measure the seconds of a training step on one batch of rows of num_tables tables."""
     x = torch.full((num_tables, min(config.batch_size, shape.num_rows), shape.dim), 0.01)
-    num_outputs = dataset.num_tasks or dataset.num_classes
+    num_outputs = dataset.num_outputs
     with reproducible(config.threads):
         make_model = partial(build_hop_model, config, shape.dim, num_tables, num_outputs)
         return measure_step_seconds(make_model, config.lr, (x,))

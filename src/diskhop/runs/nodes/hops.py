@@ -47,7 +47,7 @@ def prepare_hops(
         propagated = _propagate(dataset, config, budget, opened.engine, callback)
         tables = propagated.tables
         which = hops_read(config.model, tables.num_tables)
-        num_outputs = dataset.num_tasks or dataset.num_classes
+        num_outputs = dataset.num_outputs
         model_bytes = 0
         if config.placement == AUTO:
             batch = torch.zeros(len(which), min(config.batch_size, tables.num_rows), tables.dim)

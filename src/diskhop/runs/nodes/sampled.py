@@ -83,7 +83,7 @@ def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) ->
 
 def _make_model(dataset: Dataset, config: SampledConfig) -> Network:
     num_columns = dataset.feature_dim or dataset.made_features.dim
-    return build_model(config, num_columns, dataset.num_tasks or dataset.num_classes)
+    return build_model(config, num_columns, dataset.num_outputs)
 
 
 class SampledFeed:
