@@ -22,7 +22,8 @@ import torch
 import ginex_systems
 from diskhop._native import BufferPool, Engine, File, keyed_permutation
 from diskhop.budget import Budget
-from diskhop.config.train import SampledConfig
+from diskhop.config.learning import CROSS_ENTROPY
+from diskhop.config.train import CLASSIFICATION, SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.measure import (
     SEQUENTIAL_BYTES,
@@ -40,6 +41,7 @@ from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Batch, Feed
+from diskhop.runs.nodes.objective import make_objective
 from diskhop.runs.nodes.sampled import SampledFeed
 from diskhop.runs.nodes.task import read_task
 from diskhop.runs.nodes.trainer import Trainer
@@ -137,11 +139,9 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     torch.set_num_threads(default_threads())
     trainer_type = _Idle if case.work in ("sample", "extract") else Trainer
     config = _train_config(case, plan)
-    num_columns, num_outputs = (
-        dataset.feature_dim or dataset.made_features.dim,
-        dataset.num_tasks or dataset.num_classes,
-    )
-    trainer = trainer_type(lambda: build_model(config, num_columns, num_outputs), task, config, Callback())
+    num_columns = dataset.feature_dim or dataset.made_features.dim
+    objective = make_objective(config, dataset, task)
+    trainer = trainer_type(lambda: build_model(config, num_columns, dataset.num_outputs), objective, config, Callback())
     if plan.topology == "mapped":
         # As earlier epochs leave the page cache: pages that stay are part of the measurement.
         cache_lists(dataset)
@@ -182,8 +182,11 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
 class _Idle(Trainer):
     """Takes batches as training does, without computing."""
 
-    def _step(self, _feed: Feed, _batch: Batch, _epoch: int) -> float:
-        return 0.0
+    def _add_gradients(self, _feed: Feed, _batch: Batch, _epoch: int) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def _step(self, _rate: float, _weight: float) -> None:
+        pass
 
 
 def _some(ids: NodeRows, num_seeds: int, epoch: int) -> NodeRows:
@@ -211,6 +214,8 @@ def _train_config(case: Case, plan: SampledPlan) -> SampledConfig:
         eval_batch_size=case.batch_size,
         epochs=case.num_epochs,
         lr=_LEARNING_RATE,
+        task=CLASSIFICATION,
+        loss=CROSS_ENTROPY,
         metric="accuracy",
         seed=SEED,
         memory_bytes=plan.memory_bytes,

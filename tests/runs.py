@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from diskhop.generating import GraphConfig, generate_graph
 from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runs.callbacks import BatchProgress, Callback
+from diskhop.runs.start import train
 
 OPTIONS: dict[str, Any] = {
     "hidden": 16,
@@ -78,3 +80,25 @@ class StageCounter(Callback):
 
     def batch_done(self, progress: BatchProgress) -> None:
         self.num_batches[progress.stage] += 1
+
+
+class InterruptedRunError(Exception):
+    """What interrupt() ends a run with."""
+
+
+class _Interrupter(Callback):
+    def __init__(self, num_epochs: int) -> None:
+        self._left = num_epochs
+
+    def epoch_done(self, record: dict[str, Any]) -> bool:
+        self._left -= 1
+        if self._left == 0:
+            raise InterruptedRunError
+        return False
+
+
+def interrupt(dataset: Dataset, out: Path, num_epochs: int, **options: Any) -> None:
+    """Start a run and end it after some epochs, as a crash would."""
+    with contextlib.suppress(InterruptedRunError):
+        train(dataset, out=out, callbacks=[_Interrupter(num_epochs)], **options)
+    assert not (out / "result.json").exists()

@@ -42,6 +42,8 @@ def build_network(model: str, in_dim: int, num_outputs: int, **options: Any) -> 
         batch_size=10,
         epochs=1,
         lr=0.1,
+        task="classification",
+        loss="cross-entropy",
         metric="accuracy",
         memory_bytes=10**9,
         engine="threads",

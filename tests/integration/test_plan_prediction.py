@@ -76,7 +76,7 @@ def test_hop_tables_that_exist_are_not_planned_again(folder: Path, tmp_path: Pat
         (["graph", "--nodes", "test"], "--nodes has no effect with --task train; remove it"),
         (["graph", "--dataset", "graph"], "--dataset has no effect with --task train; remove it"),
         (["graph", "--task", "predict"], "is no run of 'diskhop train'"),
-        (["graph", "--task", "guess"], "unknown task 'guess'; the known ones are train, predict"),
+        (["graph", "--task", "guess"], "unknown task 'guess'; the known ones are train, predict, classif"),
         (["sage", "--task", "predict", "--memory", "10KB"], "the smallest that works is --memory "),
         (["sage", "--task", "predict", "--what", "clas"], "--what 'clas' is unknown"),
     ],

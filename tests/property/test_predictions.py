@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop.dataset.dataset import Dataset
-from diskhop.predicting.columns import WORDS
 from diskhop.predicting.sizes import FORMATS
 from diskhop.protocols import NodeRows
 from tests.examples import examples
 from tests.graphs import memory_folder
-from tests.predictions import TINY, check_manifest, node_dataset, rows_of, values_of, write
+from tests.predictions import ALL, TINY, check_manifest, node_dataset, rows_of, values_of, write
 
 Id = int | str
 
@@ -54,7 +53,7 @@ def read_back(folder: Path, format_name: str, dataset: Dataset) -> dict[str, Any
     with duckdb.connect() as connection:
         if format_name == "parquet":
             found = connection.sql(f"SELECT * FROM '{folder}/*.parquet'").fetchall()
-            return dict(zip(["id", *WORDS], zip(*found, strict=True), strict=True))
+            return dict(zip(["id", *ALL.words], zip(*found, strict=True), strict=True))
         id_type = "VARCHAR" if dataset.names("nodes") is not None else "BIGINT"
         read = f"read_csv('{folder}/*.tsv', delim='\t', quote='\"', escape='\"', header=true, new_line='\\n', "
         found = connection.sql(f"SELECT * FROM {read} types={{'id': '{id_type}'}})").fetchall()

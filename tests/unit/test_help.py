@@ -9,6 +9,7 @@ import pytest
 
 from diskhop.cli.commands import PANEL_OF
 from diskhop.cli.options import main_flag, spell_options
+from diskhop.config import learning
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import AUTO, option_fields
 from diskhop.config.predict import PredictConfig
@@ -35,6 +36,8 @@ NAMES = [
     (SampledConfig, "store", [AUTO, *STORES]),
     (SampledConfig, "norm", NORMS),
     (SampledConfig, "metric", METRICS),
+    (SampledConfig, "loss", learning.LOSSES),
+    (SampledConfig, "lr_schedule", learning.SCHEDULES),
     (SampledConfig, "precision", PRECISIONS),
     (SampledConfig, "matmul", BACKENDS),
     (HopConfig, "operators", OPERATORS),

@@ -36,6 +36,8 @@ def make_config(model: str, fanout: tuple[int, ...], **options: Any) -> SampledC
         "norm": "none",
         "dropout": 0.0,
         "lr": 0.01,
+        "task": "classification",
+        "loss": "cross-entropy",
         "metric": "accuracy",
         "fanout": fanout,
         "eval_fanout": fanout,

@@ -22,6 +22,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, FormatError, PredictionError
 from diskhop.predicting.columns import Outputs, default_words
 from diskhop.predicting.rows import ArrayRows
+from diskhop.predicting.scaling import Scaling
 from diskhop.predicting.sizes import FORMATS, OutputLimits, output_sizes
 from diskhop.protocols import NodeRows
 from tests.graphs import folder_bytes, make_dataset
@@ -52,8 +53,14 @@ def data_bytes(folder: Path) -> dict[str, bytes]:
     [
         (("class", "colour"), {}, "--what 'colour' is unknown; use one or more of class, probability, probabilities"),
         ((), {}, "--what is empty; use one or more of class"),
-        (("class",), {"are_tasks": True}, "--what class needs classes.*use --what probabilities"),
-        (("probability",), {"are_tasks": True}, "--what probability needs classes.*use --what probabilities"),
+        (("class",), {"task": "multilabel"}, "--what class needs classes.*use --what probabilities"),
+        (("probability",), {"task": "multilabel"}, "--what probability needs classes.*use --what probabilities"),
+        (("value",), {}, "--what value needs numbers, and the model predicts classes; use --what class,probability"),
+        (
+            ("logits",),
+            {"task": "regression"},
+            "--what logits needs classes or tasks.*use --what value",
+        ),
         (("embedding",), {"embedding_dtype": "int8"}, "embeddings 'int8' is unknown; use float32 or float16"),
     ],
 )
@@ -64,8 +71,9 @@ def test_invalid_outputs_are_refused(words: tuple[str, ...], given: dict[str, An
 
 def test_words_are_split_at_commas() -> None:
     assert parse_words("class, probability,") == ("class", "probability")
-    assert Outputs(words=default_words(False)).words == ("class", "probability")
-    assert Outputs(words=default_words(True), are_tasks=True).words == ("probabilities",)
+    assert Outputs(words=default_words("classification")).words == ("class", "probability")
+    assert Outputs(words=default_words("multilabel"), task="multilabel").words == ("probabilities",)
+    assert Outputs(words=default_words("regression"), task="regression").words == ("value",)
 
 
 def test_columns_have_the_order_of_the_words_once() -> None:
@@ -89,10 +97,22 @@ def test_missing_tables_and_formats_are_refused(dataset: Dataset, tmp_path: Path
 
 def test_tasks_get_a_sigmoid_each(dataset: Dataset, tmp_path: Path) -> None:
     logits = np.linspace(-120, 120, 150, dtype=np.float32).reshape(50, 3)
-    outputs = Outputs(words=("probabilities",), are_tasks=True)
+    outputs = Outputs(words=("probabilities",), task="multilabel")
     write(tmp_path / "out", dataset, {"logits": ArrayRows(logits)}, outputs)
     found = np.stack(pd.read_parquet(tmp_path / "out")["probabilities"])
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-logits.astype(np.float64))), rtol=1e-6, atol=1e-37)
+
+
+@pytest.mark.parametrize("num_columns", [1, 3])
+def test_values_are_in_the_units_of_the_labels(dataset: Dataset, tmp_path: Path, num_columns: int) -> None:
+    logits = np.linspace(-2, 2, 50 * num_columns, dtype=np.float32).reshape(50, num_columns)
+    scaling = Scaling(tuple(range(10, 10 + num_columns)), (0.5,) * num_columns)
+    outputs = Outputs(words=("value",), task="regression", scaling=scaling)
+    write(tmp_path / "out", dataset, {"logits": ArrayRows(logits)}, outputs)
+    found = pd.read_parquet(tmp_path / "out")["value"]
+    expected = logits * 0.5 + np.arange(10, 10 + num_columns)
+    # One value per node is a number, several are a list.
+    np.testing.assert_allclose(found if num_columns == 1 else np.stack(found), expected.squeeze(), rtol=1e-6)
 
 
 def test_probabilities_survive_logits_of_any_size(dataset: Dataset, tmp_path: Path) -> None:

@@ -79,15 +79,17 @@ def takes_options(*kinds: type[Any], only: Collection[str] = (), shown: str = ""
 
     kinds: configurations; the first that has an option declares it. The SUBJECT of another introduces what it means
     there, and marks an option that only one of them has. only: names of options; (): all. shown: the defaults in words,
-    if they are not the configuration's.
+    if they are not the configuration's. A parameter of the command's own takes the place of an option of its name.
     """
-    taken: dict[str, OptionField] = {}
-    for kind in kinds:
-        for name, each in option_fields(kind).items():
-            if each.is_declared and (not only or name in only):
-                taken.setdefault(name, each)
 
     def decorate(function: Command) -> Command:
+        taken: dict[str, OptionField] = {}
+        own_names = inspect.signature(function).parameters
+        for kind in kinds:
+            for name, each in option_fields(kind).items():
+                if each.is_declared and (not only or name in only) and name not in own_names:
+                    taken.setdefault(name, each)
+
         def call(*, given: Mapping[str, Any] | None = None, **arguments: Any) -> None:
             texts = {each.name: arguments.pop(each.name) for each in taken.values()}
             values = {name: _value(taken[name], text) for name, text in texts.items() if text is not None}

@@ -16,7 +16,7 @@ from diskhop.cli.output import print_json, print_pairs, print_table, stdout
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import option_fields, require_known
 from diskhop.config.predict import PredictConfig
-from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.config.train import TASKS, HopConfig, SampledConfig
 from diskhop.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,7 +41,12 @@ def plan(
     ],
     *,
     task: Annotated[
-        str, typer.Option(metavar="NAME", help="Work to plan: train, or predict by a run.", rich_help_panel=COMMON)
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Work to plan: train (or its task: classification, multilabel, regression), or predict by a run.",
+            rich_help_panel=COMMON,
+        ),
     ] = _TRAIN,
     dataset: Annotated[
         Path | None,
@@ -58,7 +63,9 @@ def plan(
     given: dict[str, Any],
 ) -> None:
     """Predict time, I/O and memory of every strategy without training, or of a prediction by a run."""
-    require_known("task", task, _CONFIGS, "--task: ")
+    require_known("task", task, (*_CONFIGS, *TASKS), "--task: ")
+    if task in TASKS:
+        given, task = {**given, "task": task}, _TRAIN
     _require_options(task, given, {"--preset": preset, "--explain": explain}, {"--dataset": dataset})
     if task == _PREDICT:
         _plan_prediction(path, dataset, as_json, given)

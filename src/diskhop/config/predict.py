@@ -27,10 +27,10 @@ class PredictConfig:
     )
     what: tuple[str, ...] = option(
         (),
-        help="Columns to write: class, probability (of that class), probabilities, logits, embedding.",
+        help="Columns to write: class, probability (of that class), probabilities, value, logits, embedding.",
         parse=parse_words,
         metavar="NAME,NAME",
-        shown="class,probability; for tasks probabilities",
+        shown="class,probability; for multilabel probabilities, for regression value",
     )
     layer: int = option(
         0,
@@ -53,7 +53,8 @@ class PredictConfig:
     )
     require: tuple[str, ...] = option(
         (),
-        help="Publish nothing unless the run's metric holds, as 'test>=.70'; repeat for several parts of the split.",
+        help="Publish nothing unless the run's metric holds, as 'test>=.70' ('test<=.70' for rmse and mae); repeat for "
+        "several parts of the split.",
         panel="Evaluation",
         metavar="PART>=X",
         shown="no condition",

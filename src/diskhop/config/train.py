@@ -1,4 +1,4 @@
-"""Options of training node classifiers: on sampled batches, and on hop tables.
+"""Options of training node models: on sampled batches, and on hop tables.
 
 A configuration has all options of its *kind*, of which there are two, by the model. What has a default here is off or
 without consequence by it; `runs/nodes/defaults` chooses the rest.
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from diskhop.budget import parse_bytes
+from diskhop.config.learning import PLATEAU, LearningConfig
 from diskhop.config.options import AUTO, option, require, validate
 from diskhop.config.parse import absolute_path, parse_counts, resolved_path
 from diskhop.config.rules import (
@@ -18,8 +19,6 @@ from diskhop.config.rules import (
     FRACTION,
     MOST_BYTES,
     MOST_COUNT,
-    NOT_NEGATIVE,
-    POSITIVE,
     SEED,
     THREADS,
     Rule,
@@ -29,6 +28,7 @@ from diskhop.config.rules import (
 from diskhop.errors import ConfigError
 
 ALL_NEIGHBORS = -1
+CLASSIFICATION, MULTILABEL, REGRESSION = TASKS = ("classification", "multilabel", "regression")
 PINNED = ("degree", "accesses")
 # Kinds of features for a graph without any; see dataset/made_features.py.
 MADE_FEATURES = ("degree", "onehot", "random")
@@ -52,8 +52,8 @@ _SOME_OPERATORS = Rule(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
-    """Options of every run of node classification, besides the dataset."""
+class TrainConfig(LearningConfig):
+    """Options of every run that trains on nodes, besides the dataset."""
 
     model: str = option(
         help="Model: sage, gcn or gat (sampled neighbours); sgc, sign or hoga (hop tables computed before training).",
@@ -104,8 +104,6 @@ class TrainConfig:
         metavar="N",
         shown="0 with --epochs, else chosen",
     )
-    lr: float = option(help="Learning rate (Adam).", rule=POSITIVE, panel="Optimisation", shown="0.003, for sgc 0.02")
-    weight_decay: float = option(0.0, help="Weight decay (Adam).", rule=NOT_NEGATIVE, panel="Optimisation")
     warm_start: str = option(
         "",
         help="Start from the best model of another run, whose architecture is used.",
@@ -117,8 +115,15 @@ class TrainConfig:
     keep_optimizer: bool = option(
         False, help="Continue with the optimiser state of the --warm-start run.", panel="Optimisation"
     )
+    task: str = option(
+        help="Task: classification (a class per node), multilabel (labels of 0 and 1) or regression (numbers).",
+        rule=one_of(TASKS),
+        shown="as the labels are",
+    )
     metric: str = option(
-        help="Metric of validation and test: accuracy or auc.", panel="Evaluation", shown="accuracy, for tasks auc"
+        help="Metric of validation and test: accuracy, auc, ap, micro_f1 or macro_f1; rmse, mae or r2 of regression.",
+        panel="Evaluation",
+        shown="accuracy, for multilabel auc, for regression rmse",
     )
     split: int = option(
         0, help="Number of the split to use, for datasets with several.", rule=COUNT_OR_NONE, panel="Evaluation"
@@ -167,6 +172,10 @@ class TrainConfig:
 
     def check(self) -> None:
         """Check what options mean together."""
+        # Not super(): a dataclass with slots is another class than the one that the name stands for here.
+        LearningConfig.check(self)
+        if self.lr_schedule == PLATEAU and not self.evaluate:
+            raise ConfigError("--lr-schedule plateau needs validation: remove --no-eval, or use --lr-schedule cosine")
         if self.keep_optimizer and not self.warm_start:
             raise ConfigError("--keep-optimizer needs another run's state: add --warm-start RUN, or remove it")
         if self.model in MODELS_WITH_HEADS:
@@ -244,7 +253,6 @@ class SampledConfig(TrainConfig):
 
     def check(self) -> None:
         """Check what options mean together."""
-        # Not super(): a dataclass with slots is another class than the one that the name stands for here.
         TrainConfig.check(self)
         for name in ("fanout", "eval_fanout"):
             fanout = getattr(self, name)

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
+from diskhop.config.options import require_known
+from diskhop.config.train import CLASSIFICATION, TASKS
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.io.engine import open_engine
 from diskhop.loaders.checks import budget_of
@@ -57,7 +59,7 @@ def predict(
     out: FolderPath,
     what: Sequence[str] = ("logits",),
     format: str = "parquet",
-    are_tasks: bool = False,
+    task: str = CLASSIFICATION,
     overwrite: bool = False,
     threads: int | None = None,
     seed: int = 0,
@@ -77,7 +79,7 @@ def predict(
     out: FolderPath | None = None,
     what: Sequence[str] = ("logits",),
     format: str = "parquet",
-    are_tasks: bool = False,
+    task: str = CLASSIFICATION,
     overwrite: bool = False,
     threads: int | None = None,
     seed: int = 0,
@@ -94,8 +96,8 @@ def predict(
     out: folder for files; None: return an array, float32 (nodes, outputs), in the order of dataset.node_ids(). The
         array is not part of `memory`.
     what: columns of the files: logits (the last layer's rows; embedding is another name), class, probability,
-        probabilities. format: parquet, npy or tsv.
-    are_tasks: whether outputs are of tasks, each with a probability of its own, instead of classes.
+        probabilities, value. format: parquet, npy or tsv.
+    task: classification, multilabel (outputs are of tasks, each with a probability of its own) or regression.
     overwrite: replace predictions that are in `out`.
     threads: threads that compute; default: all cores.
     seed: random seed of sampled neighbours.
@@ -109,7 +111,8 @@ def predict(
     opened = as_dataset(dataset)
     if out is None:
         return predict_array(opened, layers, memory=memory, engine=engine, scratch=scratch, **options)
-    outputs = Outputs(words=tuple(what), are_tasks=are_tasks)
+    require_known("task", task, TASKS)
+    outputs = Outputs(words=tuple(what), task=task)
     require_format(format)
     tools, budget, path = TaskTools(open_engine(engine).engine), budget_of(memory), Path(out)
     options["scratch"] = None if scratch is None else str(scratch)

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.config.predict import EMBEDDING_DTYPES
+from diskhop.config.train import CLASSIFICATION, MULTILABEL, REGRESSION
 from diskhop.errors import ConfigError
+from diskhop.predicting.scaling import Scaling
 
 TableName = Literal["logits", "embedding"]
 
@@ -23,11 +25,21 @@ WORDS: Mapping[str, TableName] = {
     "class": "logits",
     "probability": "logits",
     "probabilities": "logits",
+    "value": "logits",
     "logits": "logits",
     "embedding": "embedding",
 }
-# Nodes with several labels have no class.
-_OF_CLASSES = ("class", "probability")
+# Words that each task has, the default ones first. The logits of values are values in other units.
+_WORDS_OF = {
+    CLASSIFICATION: (("class", "probability"), ("probabilities", "logits", "embedding")),
+    MULTILABEL: (("probabilities",), ("logits", "embedding")),
+    REGRESSION: (("value",), ("embedding",)),
+}
+_NOT_THOSE = {
+    CLASSIFICATION: "and the model predicts classes",
+    MULTILABEL: "and the labels are tasks, each with a probability of its own",
+    REGRESSION: "and the model predicts numbers",
+}
 _SINGLE = {"class": "int64", "probability": "float32"}
 
 
@@ -59,12 +71,14 @@ class Outputs:
     """Choice of the columns that are written.
 
     words: names of WORDS; columns are in the order of WORDS, each once.
-    are_tasks: whether logits are of tasks, each with a probability of its own, instead of classes.
+    task: classification, multilabel or regression: what logits stand for.
+    scaling: units of the values of regression; None: those of the logits.
     embedding_dtype: float32 or float16.
     """
 
     words: tuple[str, ...]
-    are_tasks: bool = False
+    task: str = CLASSIFICATION
+    scaling: Scaling | None = None
     embedding_dtype: str = "float32"
 
     def __post_init__(self) -> None:
@@ -72,13 +86,12 @@ class Outputs:
         if unknown or not self.words:
             what = f"--what '{unknown[0]}' is unknown" if unknown else "--what is empty"
             raise ConfigError(f"{what}; use one or more of {', '.join(WORDS)}, separated by commas")
-        if self.are_tasks:
-            for word in _OF_CLASSES:
-                if word in self.words:
-                    raise ConfigError(
-                        f"--what {word} needs classes, and the labels are tasks, each with a probability of its own; "
-                        "use --what probabilities"
-                    )
+        usual, others = _WORDS_OF[self.task]
+        for word in self.words:
+            if word not in (*usual, *others):
+                raise ConfigError(
+                    f"--what {word} needs {_needed_by(word)}, {_NOT_THOSE[self.task]}; use --what {','.join(usual)}"
+                )
         if self.embedding_dtype not in EMBEDDING_DTYPES:
             raise ConfigError(
                 f"the dtype of embeddings '{self.embedding_dtype}' is unknown; use {' or '.join(EMBEDDING_DTYPES)}"
@@ -100,17 +113,22 @@ class Outputs:
                 columns.append(Column(name=word, dtype=_SINGLE[word]))
             elif word in self.words:
                 dtype = self.embedding_dtype if word == "embedding" else "float32"
-                columns.append(Column(name=word, dtype=dtype, width=dims[WORDS[word]]))
+                width = dims[WORDS[word]]
+                columns.append(Column(name=word, dtype=dtype, width=0 if word == "value" and width == 1 else width))
         return tuple(columns)
 
 
-def default_words(are_tasks: bool) -> tuple[str, ...]:
+def default_words(task: str) -> tuple[str, ...]:
     """Return the words that are written unless --what is given."""
-    return ("probabilities",) if are_tasks else _OF_CLASSES
+    return _WORDS_OF[task][0]
+
+
+def _needed_by(word: str) -> str:
+    return "numbers" if word == "value" else "classes" if word in _SINGLE else "classes or tasks"
 
 
 def fill_columns(
-    columns: Mapping[str, NDArray[Any]], table: TableName, rows: NDArray[np.float32], *, are_tasks: bool
+    columns: Mapping[str, NDArray[Any]], table: TableName, rows: NDArray[np.float32], outputs: Outputs
 ) -> None:
     """Compute the columns of a table from its rows. columns: arrays to fill, one entry per row, by word."""
     if table == "embedding":
@@ -120,8 +138,11 @@ def fill_columns(
         return
     if "logits" in columns:
         columns["logits"][:] = rows
-    fill = _fill_tasks if are_tasks else _fill_classes
-    if columns.keys() & {*_OF_CLASSES, "probabilities"}:
+    if "value" in columns:
+        values = rows if outputs.scaling is None else outputs.scaling.restored(rows)
+        columns["value"][:] = values.reshape(columns["value"].shape)
+    fill = _fill_tasks if outputs.task == MULTILABEL else _fill_classes
+    if columns.keys() & {"class", "probability", "probabilities"}:
         fill(columns, rows)
 
 

@@ -134,7 +134,9 @@ class PredictionTable:
 
     def _key(self, key: str) -> str:
         chosen = "all" if self._rows is None else f"{digest_bytes(self._rows.view(np.uint8)):016x}"
-        facts = {"rows": key, "dataset": self.dataset.hash, "nodes": chosen, "are_tasks": self._outputs.are_tasks}
+        outputs = self._outputs
+        scaling = None if outputs.scaling is None else asdict(outputs.scaling)
+        facts = {"rows": key, "dataset": self.dataset.hash, "nodes": chosen, "task": outputs.task, "scaling": scaling}
         return json.dumps({**facts, "columns": [asdict(column) for column in self.columns]})
 
     def _group(self, first: int, words: Sequence[str], bounds: tuple[int, int]) -> Group:
@@ -150,7 +152,7 @@ class PredictionTable:
         for values in _read(table, rows, self.sizes.limits.read_bytes):
             part = {word: array[start : start + len(values)] for word, array in arrays.items()}
             self._require_finite(name, values, rows[start:])
-            fill_columns(part, name, values, are_tasks=self._outputs.are_tasks)
+            fill_columns(part, name, values, self._outputs)
             if name == "embedding" and self._outputs.embedding_dtype == "float16":
                 self._require_finite("embedding as float16", part["embedding"], rows[start:], values)
             start += len(values)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.manifest import VALUES
 from diskhop.report.figures import Figure
 from diskhop.ui.evaluation import notes_of, part_table, shown_part, title_of
 
@@ -27,9 +28,11 @@ def evaluation_table(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluation_figures(evaluation: Mapping[str, Any]) -> list[Figure]:
-    """Return charts of the test part, or of the last part that was measured."""
+    """Return charts of the test part, or of the last part that was measured; none for a model of values."""
     name = shown_part(evaluation)
     part = evaluation["parts"][name]
+    if evaluation["outputs"]["kind"] == VALUES:
+        return []
     matrix = part["confusion"]
     drawn = [] if matrix is None else [_confusion(name, np.array(matrix), [title_of(each) for each in part["classes"]])]
     return [*drawn, _calibration(name, part)]

@@ -22,6 +22,7 @@ from diskhop.run_files import (
     read_kind,
     resume_command,
 )
+from diskhop.runs.better import best_value
 from diskhop.runs.result import describe_protocol
 
 
@@ -58,7 +59,8 @@ class RunRecord:
     @property
     def loss(self) -> str:
         """The name of the loss; losses of different names cannot be compared."""
-        return f"{self.config['loss']} loss of edges" if self.is_embedding else "cross-entropy"
+        loss = str(self.config.get("loss", "cross-entropy"))
+        return f"{loss} loss of edges" if self.is_embedding else loss
 
     @cached_property
     def valid_metric(self) -> str | None:
@@ -77,7 +79,8 @@ class RunRecord:
     @property
     def best_valid(self) -> float | None:
         """The best validation."""
-        return max((epoch["valid"] for epoch in self.epochs if epoch.get("valid") is not None), default=None)
+        validations = [epoch["valid"] for epoch in self.epochs if epoch.get("valid") is not None]
+        return best_value(str(self.config.get("metric", "")), validations)
 
     def _metric(self, measured: Mapping[str, Any]) -> str:
         if "protocol" in measured:

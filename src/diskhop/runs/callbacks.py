@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import gt
 from typing import Any
 
 from diskhop.plans import RunPlan
 from diskhop.runs.choices import Choice
-from diskhop.runs.patience import is_out_of_patience
+from diskhop.runs.patience import IsBetter, is_out_of_patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,16 +116,21 @@ class Callbacks(Callback):
 
 
 class Patience(Callback):
-    """Ends training by is_out_of_patience(). history: records of the epochs done so far, when a run resumes."""
+    """Ends training by is_out_of_patience().
 
-    def __init__(self, patience: int, history: Sequence[Mapping[str, Any]] = ()) -> None:
+    history: records of the epochs done so far, when a run resumes. is_better: whether a validation is better than
+        another.
+    """
+
+    def __init__(self, patience: int, history: Sequence[Mapping[str, Any]] = (), is_better: IsBetter = gt) -> None:
         self._patience = patience
+        self._is_better = is_better
         self._values = [record["valid"] for record in history if "valid" in record]
 
     @property
     def is_exhausted(self) -> bool:
         """Whether training is to end."""
-        return is_out_of_patience(self._values, self._patience)
+        return is_out_of_patience(self._values, self._patience, self._is_better)
 
     def epoch_done(self, record: dict[str, Any]) -> bool:
         """See Callback."""

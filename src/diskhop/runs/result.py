@@ -8,6 +8,7 @@ from typing import Any
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.plans import RunPlan
+from diskhop.runs.better import best_value
 from diskhop.system.machine import _version
 from diskhop.system.memory import resident_bytes
 
@@ -39,7 +40,7 @@ def make_result(
         "epochs": history,
         "stopped_early": len(history) < epochs,
         "metric": metric,
-        **({"best_valid": max(validations)} if validations else {}),
+        **({"best_valid": best_value(metric, validations)} if validations else {}),
         **({} if test is None else {"test": test}),
     }
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, SchemaError
+from diskhop.predicting.scaling import Scaling
 
 _STORED = "stored"
 # A graph where every sampled edge has its opposite is undirected. One where fewer than this share of them have it is
@@ -32,12 +33,13 @@ class Schema:
     feature_dim: values per node, of stored features or of those made in their place; 0 without any.
     feature_source: 'stored', or the kind of features that are made (dataset/made_features.py).
     feature_dtype: dtype of stored features; '' where they are made.
-    num_outputs: number of classes or tasks; 0 without labels.
-    label_kind: 'classes' or 'tasks'; '' without labels.
+    num_outputs: number of classes, or of columns of tasks or values; 0 without labels.
+    label_kind: 'classes', 'tasks' or 'values'; '' without labels.
     class_names: name of each class; None where the dataset has none.
     node_types: names of the node types.
     edge_types: source type, name and destination type of each edge type.
     reciprocal_share: fraction of edges with an opposite; None for several edge types, or without edges.
+    scaling: units of the values that the model predicts; None for classes and tasks. Datasets need not agree in them.
     """
 
     feature_dim: int
@@ -49,6 +51,7 @@ class Schema:
     node_types: tuple[str, ...] | None = None
     edge_types: tuple[tuple[str, str, str], ...] | None = None
     reciprocal_share: float | None = None
+    scaling: Scaling | None = None
 
     def to_bytes(self) -> bytes:
         """Return the content of a RUN's schema file."""
@@ -72,7 +75,7 @@ def schema_of(dataset: Dataset, features: str = "", seed: int = 0) -> Schema:
         feature_source=_STORED if is_stored else made.kind,
         feature_dtype=dataset.feature_dtype,
         num_outputs=dataset.num_outputs,
-        label_kind="tasks" if dataset.num_tasks else "classes" if dataset.num_classes else "",
+        label_kind=dataset.label_kind if dataset.num_outputs else "",
         class_names=None if names is None else tuple(names),
         node_types=tuple(sorted(dataset.nodes)),
         edge_types=tuple(sorted((each.source, each.name, each.destination) for each in edges)),
@@ -101,6 +104,8 @@ def read_schema(path: Path) -> Schema:
             found[name] = None if found[name] is None else tuple(map(str, found[name]))
         if found["edge_types"] is not None:
             found["edge_types"] = tuple((str(source), str(name), str(end)) for source, name, end in found["edge_types"])
+        if found["scaling"] is not None:
+            found["scaling"] = Scaling(*(tuple(map(float, found["scaling"][name])) for name in ("means", "scales")))
         return Schema(**found)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; train again in a new folder") from error

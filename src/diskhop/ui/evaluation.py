@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from diskhop.ui.summary import Row
 
-# Keys of a part's metrics, and their titles.
-METRICS = {
+# Keys of a part's metrics, and their titles, by kind of outputs.
+_OF_LABELS = {
     "nodes": "nodes",
     "accuracy": "accuracy",
     "macro_f1": "macro F1",
@@ -17,7 +17,9 @@ METRICS = {
     "average_precision": "average precision",
     "ece": "ECE",
 }
-_OF_COLUMN = {
+_OF_VALUES = {"nodes": "nodes", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
+METRICS = {"classes": _OF_LABELS, "tasks": _OF_LABELS, "values": _OF_VALUES}
+_OF_LABEL = {
     "support": "nodes",
     "precision": "precision",
     "recall": "recall",
@@ -25,6 +27,9 @@ _OF_COLUMN = {
     "roc_auc": "ROC-AUC",
     "average_precision": "average precision",
 }
+_OF_VALUE = {"labels": "nodes", "rmse": "RMSE", "mae": "MAE", "r2": "R2", "mean": "mean", "deviation": "std. deviation"}
+_OF_COLUMN = {"classes": _OF_LABEL, "tasks": _OF_LABEL, "values": _OF_VALUE}
+_NOUNS = {"classes": "class", "tasks": "task", "values": "value"}
 _MOST_COLUMNS, _MOST_CONFUSIONS = 20, 5
 
 
@@ -37,8 +42,9 @@ class TextTable(NamedTuple):
 
 def part_table(result: Mapping[str, Any]) -> TextTable:
     """Return the metrics of all parts, a row per part. result: as evaluate_classifier() returns it."""
-    rows = [[name, *(_shown(part[key]) for key in METRICS)] for name, part in result["parts"].items()]
-    return TextTable(["part", *METRICS.values()], rows)
+    metrics = METRICS[result["outputs"]["kind"]]
+    rows = [[name, *(_shown(part[key]) for key in metrics)] for name, part in result["parts"].items()]
+    return TextTable(["part", *metrics.values()], rows)
 
 
 def shown_part(result: Mapping[str, Any]) -> str:
@@ -48,15 +54,15 @@ def shown_part(result: Mapping[str, Any]) -> str:
 
 
 def column_table(result: Mapping[str, Any], part: str) -> TextTable:
-    """Return the metrics of the largest classes, or of the first tasks, in a part."""
+    """Return the metrics of the largest classes, or of the first tasks or values, in a part."""
     kind = result["outputs"]["kind"]
     columns = result["parts"][part][kind]
     if kind == "classes":
         # Stable: equal ones stay in their order.
         columns = sorted(columns, key=lambda column: -column["support"])
-    rows = [[title_of(column), *(_shown(column[key]) for key in _OF_COLUMN)] for column in columns[:_MOST_COLUMNS]]
-    noun = {"classes": "class", "tasks": "task"}[kind]
-    return TextTable([noun, *_OF_COLUMN.values()], rows)
+    titles = _OF_COLUMN[kind]
+    rows = [[title_of(column), *(_shown(column[key]) for key in titles)] for column in columns[:_MOST_COLUMNS]]
+    return TextTable([_NOUNS[kind], *titles.values()], rows)
 
 
 def evaluation_rows(result: Mapping[str, Any], part: str) -> list[Row]:
@@ -65,9 +71,9 @@ def evaluation_rows(result: Mapping[str, Any], part: str) -> list[Row]:
     kind = result["outputs"]["kind"]
     rows: list[Row] = []
     if len(found[kind]) > _MOST_COLUMNS:
-        what = "largest classes" if kind == "classes" else "first tasks"
+        what = "largest classes" if kind == "classes" else f"first {kind}"
         rows.append((kind, f"the {_MOST_COLUMNS} {what} of {len(found[kind])} in {part}; --json has all"))
-    if found["confusion"] is not None:
+    if found.get("confusion") is not None:
         rows += _confusions(found["confusion"], found["classes"], part)
     return [*rows, *(("note", note) for note in notes_of(result))]
 
@@ -79,8 +85,8 @@ def notes_of(result: Mapping[str, Any]) -> list[str]:
 
 
 def title_of(column: Mapping[str, Any]) -> str:
-    """Return the name of a class, or the number of a class or task."""
-    return str(column.get("name", column.get("class", column.get("task"))))
+    """Return the name of a class, or the number of a class, task or value."""
+    return str(column.get("name") or next(column[noun] for noun in _NOUNS.values() if noun in column))
 
 
 def _confusions(matrix: Sequence[Sequence[int]], classes: Sequence[Mapping[str, Any]], part: str) -> list[Row]:

@@ -109,18 +109,24 @@ def least_memory(labels: Labels, parts: Mapping[str, NodeRows], num_outputs: int
     """Return the least memory of measuring by the names that it is reserved under, in bytes."""
     return {
         "evaluated nodes": _rows_bytes(labels, parts),
-        "block of outputs": _block_rows(num_outputs) * num_outputs * _BYTES_PER_VALUE,
+        "block of outputs": block_rows(num_outputs) * num_outputs * _BYTES_PER_VALUE,
     }
 
 
 def _read_part(
     name: str, rows: NodeRows, labels: Labels, kind: OutputKind, num_columns: int, with_matrix: bool
 ) -> _Part:
+    ordered = labelled_rows(name, rows, labels)
+    return _Part(name, ordered, labels[ordered], kind.count(num_columns, with_matrix=with_matrix))
+
+
+def labelled_rows(name: str, rows: NodeRows, labels: Labels) -> NDArray[np.int64]:
+    """Return the rows of a part that have a label, ascending. Raises ConfigError if none has."""
     ordered = np.sort(rows)
-    ordered = ordered[kind.is_labelled(labels[ordered])]
+    ordered = ordered[kind_of(labels).is_labelled(labels[ordered])]
     if len(ordered) == 0:
         raise ConfigError(f"part '{name}' has no labelled node to measure; choose a split with some, as with --split 0")
-    return _Part(name, ordered, labels[ordered], kind.count(num_columns, with_matrix=with_matrix))
+    return ordered
 
 
 def _pass_over(
@@ -135,12 +141,12 @@ def _pass_over(
     """Read the table once: rank some columns, and in the first pass count and calibrate."""
     scores = [np.empty((len(columns), len(part.rows)), np.float32) for part in parts]
     start = 0
-    for block in table.blocks(_block_rows(table.dim)):
+    for block in table.blocks(block_rows(table.dim)):
         for part, kept in zip(parts, scores, strict=True):
-            for first, last in _in_block(part, start, start + len(block)):
+            for first, last in rows_in_block(part.rows, start, start + len(block)):
                 outputs = block[part.rows[first:last] - start]
                 if is_first:
-                    _require_finite(outputs, part.rows[first:last])
+                    require_finite(outputs, part.rows[first:last])
                     part.counts.update(outputs, part.labels[first:last])
                     kind.calibrate(part.calibration, outputs, part.labels[first:last])
                 if columns:
@@ -152,9 +158,9 @@ def _pass_over(
             _rank(part, kind, column, of_column)
 
 
-def _in_block(part: _Part, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the range of a part's rows that are in a block, if there are any."""
-    first, last = np.searchsorted(part.rows, (start, stop)).tolist()
+def rows_in_block(rows: NDArray[np.int64], start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the range of rows, ascending, that are in a block from start to stop, if there are any."""
+    first, last = np.searchsorted(rows, (start, stop)).tolist()
     if first < last:
         yield first, last
 
@@ -168,14 +174,16 @@ def _rank(part: _Part, kind: OutputKind, column: int, scores: NDArray[np.float32
         part.ranked[column] = roc_auc(sides), average_precision(sides)
 
 
-def _require_finite(outputs: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
+def require_finite(outputs: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
+    """Refuse outputs of some rows that are not finite."""
     is_finite = np.isfinite(outputs).all(axis=1)
     if not is_finite.all():
         row = int(rows[~is_finite][0])
         raise ConfigError(f"the outputs of row {row} are not finite; train again with a smaller learning rate (--lr)")
 
 
-def _block_rows(num_outputs: int) -> int:
+def block_rows(num_outputs: int) -> int:
+    """Return the rows of a block; sums depend on them, and they on no budget."""
     return max(1, _BLOCK_VALUES // num_outputs)
 
 

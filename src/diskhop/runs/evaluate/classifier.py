@@ -14,10 +14,11 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.io.atomic import write_file
 from diskhop.predicting.metrics.measure import Progress, least_memory, measure_outputs
-from diskhop.predicting.metrics.outputs import kind_of
+from diskhop.predicting.metrics.measure_values import measure_values
 from diskhop.predicting.rows import RowTable
 from diskhop.run_files import EVALUATION_FILE
 from diskhop.runs.nodes.measured import read_measured_parts
+from diskhop.runs.nodes.objective import KIND_OF_TASK
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
 from diskhop.runs.result import describe_run, measure_memory
 from diskhop.system.memory import resident_bytes
@@ -59,12 +60,17 @@ def evaluate_classifier(
         before_bytes = resident_bytes("VmRSS")
         later = least_memory(measured.labels, measured.parts, opened.schema.num_outputs)
         table = held.enter_context(open_logits(opened, graph, budget, later))
-        parts = measure_outputs(table, measured.labels, measured.parts, budget, class_names=names, progress=progress)
+        if opened.scaling is not None:
+            parts = measure_values(table, measured.labels, measured.parts, budget, opened.scaling, progress=progress)
+        else:
+            parts = measure_outputs(
+                table, measured.labels, measured.parts, budget, class_names=names, progress=progress
+            )
     result = {
         **describe_run(opened.kind, graph, opened.config.model, opened.config.seed),
         "run": str(opened.path),
         "trained_on": opened.dataset_hash,
-        "outputs": {"kind": kind_of(measured.labels).plural, "count": opened.schema.num_outputs},
+        "outputs": {"kind": KIND_OF_TASK[opened.config.task], "count": opened.schema.num_outputs},
         "parts": parts,
         "notes": list(measured.notes),
         **measure_memory(before_bytes, budget),

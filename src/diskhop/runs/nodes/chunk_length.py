@@ -22,11 +22,12 @@ _MOST_STRETCHES = 256
 def longest_mixed_chunk(labels: NDArray[Any], batch_size: int) -> int:
     """Return the rows per chunk: batch_size, or the largest power of two below it that still mixes classes.
 
-    labels: of the training rows in the order of the table; (n) classes, or (n, tasks), where the first task counts.
+    labels: of the training rows in the order of the table; (n) classes, or (n, columns), where the first column counts
+        as two classes, below and above its mean.
     """
     if len(labels) <= batch_size:
         return batch_size
-    classes = labels if labels.ndim == 1 else labels[:, 0] > 0.5
+    classes = labels if labels.ndim == 1 else labels[:, 0] > np.nan_to_num(labels[:, 0]).mean()
     starts = np.arange(0, len(classes) - batch_size + 1, batch_size)
     starts = starts[:: -(-len(starts) // _MOST_STRETCHES)]
     sample = np.unique(classes[starts[:, None] + np.arange(batch_size)], return_inverse=True)[1]

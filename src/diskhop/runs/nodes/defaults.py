@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from diskhop.budget import format_bytes
+from diskhop.config.learning import CROSS_ENTROPY, MSE
 from diskhop.config.options import AUTO, check_options, options_of, require_known
 from diskhop.config.parse import resolved_path
-from diskhop.config.train import ALL_NEIGHBORS, KINDS, MADE_FEATURES, HopConfig, SampledConfig, TrainConfig
+from diskhop.config.train import ALL_NEIGHBORS, KINDS, MADE_FEATURES, REGRESSION, HopConfig, SampledConfig, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.hops.spec import DEFAULT_HOPS
@@ -22,6 +23,8 @@ from diskhop.run_files import HOP, NODE
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
 from diskhop.runs.data_use import ignored_parts
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
+from diskhop.runs.nodes.metrics import METRIC_OF_TASK
+from diskhop.runs.nodes.objective import TASK_OF_LABELS
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.warm_start import architecture_of
 from diskhop.system.memory import default_memory_bytes, default_threads
@@ -75,8 +78,7 @@ def resolve_config(
     task = _choose_task(dataset, memory_bytes, choices)
     choices.made += ignored_parts(dataset, HOP if kind is HopConfig else NODE)
     _choose_epochs(task, choices)
-    labels = f"{dataset.num_tasks} tasks" if dataset.num_tasks else f"{dataset.num_classes} classes"
-    choices.choose("metric", "auc" if dataset.num_tasks else "accuracy", f"labels are {labels}")
+    _choose_objective(dataset, choices)
     choices.choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     if kind is HopConfig:
         _choose_chunks(task, choices)
@@ -112,6 +114,14 @@ def _choose_task(dataset: Dataset, memory_bytes: int, choices: Choices) -> NodeT
     )
     choices.made += task.choices
     return task
+
+
+def _choose_objective(dataset: Dataset, choices: Choices) -> None:
+    """Choose the task that the labels are for, with its loss and its metric."""
+    labels = f"labels are {dataset.num_outputs} {dataset.label_kind}"
+    task = choices.choose("task", TASK_OF_LABELS[dataset.label_kind], labels)
+    choices.choose("loss", MSE if task == REGRESSION else CROSS_ENTROPY, f"usual for {task}")
+    choices.choose("metric", METRIC_OF_TASK[task], labels)
 
 
 def _choose_epochs(task: NodeTask, choices: Choices) -> None:

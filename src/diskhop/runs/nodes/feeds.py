@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from diskhop.config.train import TrainConfig
 from diskhop.counters import FetchCounts
+from diskhop.nn.losses import BatchLoss
 from diskhop.plans import HopPlan, SampledPlan
 from diskhop.protocols import NodeRows, Purpose
 
@@ -73,14 +74,14 @@ class Measure(Protocol):
         """Add a batch."""
 
     def value(self) -> float:
-        """Return the metric of everything added; more is better."""
+        """Return the metric of everything added."""
 
 
 class Task(Protocol):
     """A learning task: the loss of a batch, and the metric of a pass."""
 
-    def loss(self, outputs: Tensor, batch: Any) -> Tensor:
-        """Return the mean loss of a batch, a scalar."""
+    def loss(self, outputs: Tensor, batch: Any) -> BatchLoss:
+        """Return the loss of a batch."""
 
     def measure(self, metric: str) -> Measure:
         """Return a new accumulator for a metric."""

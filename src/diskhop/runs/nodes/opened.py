@@ -9,10 +9,11 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from diskhop.config.options import load_config
-from diskhop.config.train import KINDS, HopConfig, SampledConfig
+from diskhop.config.train import KINDS, REGRESSION, HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.nn.models import config_kind
+from diskhop.predicting.scaling import Scaling
 from diskhop.run_files import CONFIG_FILE, HOP, MODEL_FILE, NODE, SCHEMA_FILE, read_kind, resume_command
 from diskhop.runs.checkpoint import load_tensors
 from diskhop.runs.folder import require_kind
@@ -54,6 +55,16 @@ class OpenClassifier:
                 f"{self.dataset_hash}); to use it anyway, add --dataset {shlex.quote(str(dataset.path))}"
             )
         return dataset
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """Units of the values that the model predicts; None for classes and tasks. Raises ConfigError if lost."""
+        if self.config.task == REGRESSION and self.schema.scaling is None:
+            raise ConfigError(
+                f"{self.path}: has no {SCHEMA_FILE}, without which the units of its values are unknown; copy the run "
+                "again, or train again"
+            )
+        return self.schema.scaling
 
     def load_into(self, model: nn.Module) -> None:
         """Give a model of this configuration the run's parameters. Raises ConfigError if they do not fit it."""

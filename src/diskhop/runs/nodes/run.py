@@ -9,27 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from diskhop.budget import Budget
+from diskhop.config.learning import PLATEAU
 from diskhop.config.train import TrainConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import TrainingError
+from diskhop.errors import ConfigError, TrainingError
 from diskhop.nn.reproducible import reproducible
+from diskhop.nn.schedules import count_plateaus
+from diskhop.predicting.scaling import Scaling
 from diskhop.protocols import Purpose
+from diskhop.run_files import SCHEMA_FILE
+from diskhop.runs.better import is_better
 from diskhop.runs.callbacks import Callback, Callbacks, Patience
 from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
 from diskhop.runs.context import RunContext
 from diskhop.runs.folder import ModelFolder, require_new_folder
 from diskhop.runs.nodes.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.metrics import require_measurable, require_metric
+from diskhop.runs.nodes.objective import make_objective, require_task
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.trainer import Trainer
 from diskhop.runs.nodes.warm_start import WarmStart, open_warm_start
 from diskhop.runs.result import describe_run, make_result
-from diskhop.runs.schema import schema_of
+from diskhop.runs.schema import read_schema, schema_of
 from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
 
@@ -63,23 +70,26 @@ def train_nodes(
     opened, and without labels and seed nodes.
     """
     dataset, out = context.dataset, context.out
-    require_metric(config.metric, dataset.num_classes)
+    require_task(config, dataset)
+    require_metric(config.metric, config.task, dataset.num_classes)
     folder = ModelFolder(out, context.injector) if out is not None else None
     if out is not None and not context.resume:
         require_new_folder(out)
     warm_start = _open_warm_start(context, folder, config)
     budget = Budget(config.memory_bytes)
     task = task or read_task(dataset, split=config.split, evaluate=config.evaluate, memory_bytes=config.memory_bytes)
-    _require_measurable(task, config.metric)
+    _require_measurable(task, config)
     prepared = prepare(dataset, config, task, budget, context.callback)
     assert task.labels is not None, "there is no plan for a budget without room for labels"
     config, plan = prepared.config, prepared.plan
+    objective = make_objective(config, dataset, task, _scaling_so_far(context, folder, warm_start))
     schema = schema_of(dataset, getattr(config, "features", ""), config.seed)
+    schema = replace(schema, scaling=objective.scaling)
     with ExitStack() as stack:
         stack.enter_context(reproducible(config.threads))
         for name, num_bytes in task.held.items():
             stack.enter_context(budget.reserve(name, num_bytes))
-        trainer = Trainer(prepared.make_model, task, config, context.callback)
+        trainer = Trainer(prepared.make_model, objective, config, context.callback)
         before_bytes = max(0, resident_bytes("VmRSS") - task.labels.nbytes - task.seeds.num_bytes)
         state = _begin(kind, context, folder, config, trainer, warm_start)
         if folder is not None:
@@ -126,25 +136,35 @@ class _Epochs:
 
     def run(self, state: TrainingState) -> TrainingState:
         """Train from a state until the last epoch, or until a callback ends it."""
-        patience = Patience(self.config.patience, state.history)
+        patience = Patience(self.config.patience, state.history, partial(is_better, self.config.metric))
         callback = Callbacks([patience, self.callback])
         is_over = patience.is_exhausted
         while state.epoch < self.config.epochs and not is_over:
-            record = self._train_epoch(state.epoch)
-            state = _advance(state, self.trainer, record)
+            record = self._train_epoch(state)
+            state = _advance(state, self.trainer, record, self.config.metric)
             if self.folder is not None:
                 self.folder.commit(state)
             is_over = callback.epoch_done(record)
         return state
 
-    def _train_epoch(self, epoch: int) -> dict[str, Any]:
+    def _train_epoch(self, state: TrainingState) -> dict[str, Any]:
         """Train one epoch, validate it when that is due, and return its record."""
-        record = self.trainer.train_pass(self.feed, epoch)
+        epoch = state.epoch
+        record = self.trainer.train_pass(self.feed, epoch, self._rate_factor(state))
         is_due = (epoch + 1) % self.config.eval_every == 0 or epoch + 1 == self.config.epochs
         if self.task.seeds.valid is not None and is_due:
             record["valid"], record["validation"] = self.trainer.evaluate(self.feed, Purpose.VALID, epoch)
         record["memory"] = self.memory.take()
         return record
+
+    def _rate_factor(self, state: TrainingState) -> float:
+        """Return the factor of the learning rate that the validations so far lead to."""
+        config = self.config
+        if config.lr_schedule != PLATEAU:
+            return 1.0
+        validations = [record["valid"] for record in state.history if "valid" in record]
+        plateaus = count_plateaus(validations, config.plateau_patience, partial(is_better, config.metric))
+        return float(config.plateau_factor**plateaus)
 
 
 def _open_warm_start(context: RunContext, folder: ModelFolder | None, config: TrainConfig) -> WarmStart | None:
@@ -159,13 +179,25 @@ def _describe(kind: str, dataset: Dataset, config: TrainConfig, trainer: Trainer
     return {**describe_run(kind, dataset, config.model, config.seed), "num_parameters": num_parameters}
 
 
-def _require_measurable(task: NodeTask, metric: str) -> None:
-    """Refuse a metric that has no value on validation or test nodes."""
+def _scaling_so_far(context: RunContext, folder: ModelFolder | None, warm_start: WarmStart | None) -> Scaling | None:
+    """Return the units of values that a resumed or warm-started model already has; None for a new model."""
+    if warm_start is not None:
+        return warm_start.run.schema.scaling
+    has_begun = folder is not None and context.resume and folder.has_state
+    return read_schema(folder.path / SCHEMA_FILE).scaling if folder is not None and has_begun else None
+
+
+def _require_measurable(task: NodeTask, config: TrainConfig) -> None:
+    """Refuse a metric that has no value on validation or test nodes, and a schedule that needs others."""
+    if config.lr_schedule == PLATEAU and task.seeds.valid is None:
+        raise ConfigError(
+            "--lr-schedule plateau needs validation nodes, and the split has none: use --lr-schedule cosine"
+        )
     if task.labels is None:
         return
     for part, ids in (("valid", task.seeds.valid), ("test", task.seeds.test)):
         if ids is not None:
-            require_measurable(metric, task.labels[ids], part)
+            require_measurable(config.metric, task.labels[ids], part)
 
 
 def _begin(
@@ -208,10 +240,10 @@ def _first_state(folder: ModelFolder | None, trainer: Trainer, warm_start: WarmS
     return state
 
 
-def _advance(state: TrainingState, trainer: Trainer, record: dict[str, Any]) -> TrainingState:
+def _advance(state: TrainingState, trainer: Trainer, record: dict[str, Any], metric: str) -> TrainingState:
     """Return the state after one more epoch. Without validation the last model is the best."""
     valid = record.get("valid")
-    is_best = state.best_valid is None or (valid is not None and valid > state.best_valid)
+    is_best = state.best_valid is None or (valid is not None and is_better(metric, valid, state.best_valid))
     return replace(
         state,
         epoch=state.epoch + 1,

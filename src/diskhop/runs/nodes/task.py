@@ -1,4 +1,4 @@
-"""Node classification as a task: labels, seed nodes, loss and metric."""
+"""Labels and seed nodes of a run that trains on nodes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional
 
 from diskhop._native import keyed_permutation
 from diskhop.dataset.dataset import Dataset
@@ -17,8 +14,6 @@ from diskhop.dataset.manifest import split_file
 from diskhop.errors import ConfigError
 from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.choices import Choice
-from diskhop.runs.nodes.feeds import Batch
-from diskhop.runs.nodes.metrics import METRICS, Metric
 from diskhop.sampling.seeds import SplitSeeds
 
 _TRAIN_FRACTION, _VALID_FRACTION = 0.6, 0.2
@@ -26,25 +21,9 @@ _TRAIN_FRACTION, _VALID_FRACTION = 0.6, 0.2
 _MOST_PRESUMED = 1_000_000
 
 
-class LabelMeasure:
-    """A metric of outputs against the labels of their nodes."""
-
-    def __init__(self, metric: Metric, labels: NDArray[Any]) -> None:
-        self._metric = metric
-        self._labels = labels
-
-    def update(self, outputs: Tensor, batch: Batch) -> None:
-        """Add a batch."""
-        self._metric.update(outputs.numpy(), self._labels[batch.nodes])
-
-    def value(self) -> float:
-        """Return the metric of everything added."""
-        return self._metric.value()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTask:
-    """Node classification.
+    """Labels of all nodes, and the nodes that a run trains and measures on.
 
     labels: see NodeSet.label_rows(). None: they do not fit the budget and were not read; the seeds are as if every node
         had one, so that a plan can still say how much memory would do.
@@ -57,22 +36,6 @@ class NodeTask:
     seeds: SplitSeeds
     held: dict[str, int]
     choices: list[Choice]
-
-    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return cross-entropy with classes, or binary cross-entropy over the known labels of several tasks."""
-        labels = torch.from_numpy(self._known_labels()[batch.nodes])
-        if labels.ndim == 1:
-            return functional.cross_entropy(outputs, labels)
-        is_known = ~labels.isnan()
-        return functional.binary_cross_entropy_with_logits(outputs[is_known], labels[is_known])
-
-    def measure(self, metric: str) -> LabelMeasure:
-        """Return an accumulator for a metric; see METRICS."""
-        return LabelMeasure(METRICS[metric](), self._known_labels())
-
-    def _known_labels(self) -> NDArray[Any]:
-        assert self.labels is not None, "a task without labels is only planned"
-        return self.labels
 
 
 def read_task(dataset: Dataset, *, split: int, evaluate: bool, memory_bytes: int) -> NodeTask:

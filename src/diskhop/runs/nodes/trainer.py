@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ import torch
 import xxhash
 from torch import Tensor, nn
 
+from diskhop.config.learning import CONSTANT, COSINE
 from diskhop.config.train import TrainConfig
 from diskhop.counters import FetchCounts
 from diskhop.errors import TrainingError
+from diskhop.nn.schedules import step_factor
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.nodes.feeds import Batch, Batches, Feed, Task
@@ -45,21 +47,26 @@ class Trainer:
         self._started = time.perf_counter()
         self._first_epoch: int | None = None
 
-    def train_pass(self, feed: Feed, epoch: int) -> dict[str, Any]:
-        """Train one epoch and return its record."""
-        loss_sum = 0.0
-        num_nodes = 0
+    def train_pass(self, feed: Feed, epoch: int, rate_factor: float = 1.0) -> dict[str, Any]:
+        """Train one epoch and return its record. rate_factor: factor of the learning rate in this epoch."""
+        loss_sum = weight_sum = step_weight = 0.0
         self.model.train()
         passed = _Pass()
         with feed.train(epoch) as batches:
-            for batch in batches:
+            rates = self._rates(epoch, len(batches), rate_factor)
+            for number, batch in enumerate(batches):
                 with passed.computing(batch):
-                    loss = self._step(feed, batch, epoch)
-                loss_sum += loss * len(batch.nodes)
-                num_nodes += len(batch.nodes)
+                    loss, weight = self._add_gradients(feed, batch, epoch)
+                    step_weight += weight
+                    if (number + 1) % self._config.accumulate == 0 or number + 1 == len(batches):
+                        self._step(next(rates), step_weight)
+                        step_weight = 0.0
+                loss_sum += loss * weight
+                weight_sum += weight
                 del batch  # Planned for: a batch kept while the next one is fetched needs memory for one more.
                 self._report("train", epoch, passed, batches, loss)
-        return {"epoch": epoch, "loss": loss_sum / num_nodes, **passed.record()}
+        scheduled = {"lr": self.optimizer.param_groups[0]["lr"]} if self._is_scheduled else {}
+        return {"epoch": epoch, "loss": loss_sum / weight_sum, **scheduled, **passed.record()}
 
     @torch.no_grad()
     def evaluate(self, feed: Feed, purpose: Purpose, epoch: int) -> tuple[float, dict[str, Any]]:
@@ -79,20 +86,47 @@ class Trainer:
         """Return a copy of the model's state."""
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
-    def _step(self, feed: Feed, batch: Batch, epoch: int) -> float:
-        """Take one step of the optimiser and return the loss before it; keeps nothing of the batch."""
+    def _add_gradients(self, feed: Feed, batch: Batch, epoch: int) -> tuple[float, float]:
+        """Add a batch's gradients, and return its loss and the loss's weight; keeps nothing of the batch."""
         torch.manual_seed(_key(self._config.seed, epoch, batch.number))
-        self.optimizer.zero_grad()
         loss = self._task.loss(feed.forward(self.model, batch), batch)
-        value = loss.item()
+        value = loss.mean.item()
         if not np.isfinite(value):
             raise TrainingError(
                 f"the loss is {value} in epoch {epoch}, batch {batch.number}, with learning rate "
                 f"{self._config.lr}; try --lr {self._config.lr / 10:g}, and check the features for very large values"
             )
-        torch.autograd.backward(loss)
+        # Sums of several batches are divided by all weights in the end; a single mean needs no rounding.
+        torch.autograd.backward(loss.mean if self._config.accumulate == 1 else loss.mean * loss.weight)
+        return value, loss.weight
+
+    def _step(self, rate: float, weight: float) -> None:
+        """Take a step of the optimiser with the gradients that were added. weight: of all losses in them."""
+        parameters = [each for each in self.model.parameters() if each.grad is not None]
+        if self._config.accumulate > 1:
+            for parameter in parameters:
+                assert parameter.grad is not None, "only those are kept"
+                parameter.grad /= weight
+        if self._config.clip_norm:
+            nn.utils.clip_grad_norm_(parameters, self._config.clip_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
         self.optimizer.step()
-        return value
+        self.optimizer.zero_grad()
+
+    @property
+    def _is_scheduled(self) -> bool:
+        return self._config.lr_schedule != CONSTANT or self._config.warmup > 0
+
+    def _rates(self, epoch: int, num_batches: int, factor: float) -> Iterator[float]:
+        """Yield the learning rate of each step of an epoch."""
+        config = self._config
+        steps = -(-num_batches // config.accumulate)
+        for step in range(epoch * steps, (epoch + 1) * steps):
+            scheduled = step_factor(
+                step, config.epochs * steps, warmup=config.warmup, is_cosine=config.lr_schedule == COSINE
+            )
+            yield config.lr * factor * scheduled
 
     def _report(self, stage: str, epoch: int, passed: _Pass, batches: Batches, loss: float | None) -> None:
         batch = passed.num_batches

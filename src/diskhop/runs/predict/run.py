@@ -109,7 +109,7 @@ class _Call:
         self.classifier.require_fit(dataset)
         outputs = outputs_of(self.classifier, config)
         wanted = wanted_of(self.classifier, config, outputs)
-        conditions = parse_conditions(config.require)
+        conditions = parse_conditions(config.require, self.classifier.config.metric)
         budget = Budget(config.memory_bytes or default_memory_bytes())
         nodes = find_nodes(self.classifier, dataset, config.nodes, budget)
         measured = self._measured(dataset, conditions, budget)
@@ -197,12 +197,12 @@ class _Call:
         assert tables.logits is not None, "conditions need logits"
         name = self.classifier.config.metric
         parts = {each.part: NodeRows(np.sort(measured.parts[each.part])) for each in conditions}
-        found = _measure(name, tables.logits, measured.labels, parts)
+        found = _measure(self.classifier, tables.logits, measured.labels, parts)
         for each in conditions:
-            if found[each.part] < each.least:
+            if not each.holds(found[each.part]):
                 raise RequirementError(
-                    f"{name} on {each.part} is {found[each.part]:.4f}, --require '{each.part}>={each.least:g}' does "
-                    f"not hold; nothing was published in {self.out}"
+                    f"{name} on {each.part} is {found[each.part]:.4f}, --require '{each}' does not hold; nothing was "
+                    f"published in {self.out}"
                 )
         return found
 
@@ -238,15 +238,19 @@ class _Call:
             )
 
 
-def _measure(name: str, logits: RowTable, labels: Any, parts: Mapping[str, NodeRows]) -> dict[str, float]:
-    """Return the metric of each part. parts: rows, ascending."""
-    metrics = {part: METRICS[name]() for part in parts}
+def _measure(
+    classifier: OpenClassifier, logits: RowTable, labels: Any, parts: Mapping[str, NodeRows]
+) -> dict[str, float]:
+    """Return the run's metric of each part. parts: rows, ascending."""
+    metrics = {part: METRICS[classifier.config.metric].make() for part in parts}
+    scaling = classifier.scaling
     first = 0
     for block in logits.blocks(_BLOCK_ROWS):
         for part, rows in parts.items():
             begin, end = np.searchsorted(rows, [first, first + len(block)])
             wanted = rows[begin:end]
             if len(wanted):
-                metrics[part].update(block[wanted - first], labels[wanted])
+                outputs = block[wanted - first]
+                metrics[part].update(outputs if scaling is None else scaling.restored(outputs), labels[wanted])
         first += len(block)
     return {part: metric.value() for part, metric in metrics.items()}

@@ -31,9 +31,13 @@ class Wanted:
 
 def outputs_of(classifier: OpenClassifier, config: PredictConfig) -> Outputs:
     """Return the columns to write. Raises ConfigError for unknown ones."""
-    are_tasks = classifier.schema.label_kind == "tasks"
-    words = config.what or default_words(are_tasks)
-    return Outputs(words=words, are_tasks=are_tasks, embedding_dtype=config.embedding_dtype)
+    task = classifier.config.task
+    return Outputs(
+        words=config.what or default_words(task),
+        task=task,
+        scaling=classifier.scaling,
+        embedding_dtype=config.embedding_dtype,
+    )
 
 
 def wanted_of(classifier: OpenClassifier, config: PredictConfig, outputs: Outputs) -> Wanted:

@@ -1,0 +1,147 @@
+"""Objective of a node model: the loss of a batch and the metric of a pass, by the task of the run.
+
+The task follows from the labels unless it is given: classes are classified, columns of 0 and 1 are several labels per
+node, and columns of numbers are predicted as they are. Values are standardised for training by the mean and the
+standard deviation of the training nodes; metrics and predictions are in the labels' own units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diskhop.config.learning import FOCAL, MAE, MSE, parse_class_weights
+from diskhop.config.train import CLASSIFICATION, MULTILABEL, REGRESSION, TrainConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.manifest import CLASSES, TASKS, VALUES
+from diskhop.errors import ConfigError
+from diskhop.nn.losses import BatchLoss, ClassLoss, TaskLoss, ValueLoss
+from diskhop.predicting.scaling import Scaling
+from diskhop.runs.nodes.feeds import Batch
+from diskhop.runs.nodes.metrics import METRICS, Metric
+from diskhop.runs.nodes.task import NodeTask
+
+Loss = Callable[[Tensor, Tensor], BatchLoss]
+
+# Kinds of labels that each task can learn; numbers may be 0 and 1.
+LABEL_KINDS = {CLASSIFICATION: (CLASSES,), MULTILABEL: (TASKS,), REGRESSION: (VALUES, TASKS)}
+TASK_OF_LABELS = {CLASSES: CLASSIFICATION, TASKS: MULTILABEL, VALUES: REGRESSION}
+KIND_OF_TASK = {task: kind for kind, task in TASK_OF_LABELS.items()}
+_WANTED = {
+    CLASSIFICATION: "one class per node",
+    MULTILABEL: "columns of 0 and 1",
+    REGRESSION: "columns of numbers",
+}
+
+
+class LabelMeasure:
+    """A metric of outputs against the labels of their nodes. scaling: units of values; None for other outputs."""
+
+    def __init__(self, metric: Metric, labels: NDArray[Any], scaling: Scaling | None = None) -> None:
+        self._metric = metric
+        self._labels = labels
+        self._scaling = scaling
+
+    def update(self, outputs: Tensor, batch: Batch) -> None:
+        """Add a batch."""
+        values = outputs.numpy()
+        if self._scaling is not None:
+            values = self._scaling.restored(values)
+        self._metric.update(values, self._labels[batch.nodes])
+
+    def value(self) -> float:
+        """Return the metric of everything added."""
+        return self._metric.value()
+
+
+class Objective:
+    """Loss and metric of a run; see feeds.Task.
+
+    labels: of all nodes; see NodeSet.label_rows().
+    scaling: units of values; None for other outputs.
+    """
+
+    def __init__(self, labels: NDArray[Any], loss: Loss, scaling: Scaling | None) -> None:
+        self.labels = labels
+        self.scaling = scaling
+        self._loss = loss
+
+    def loss(self, outputs: Tensor, batch: Batch) -> BatchLoss:
+        """See feeds.Task."""
+        labels = self.labels[batch.nodes]
+        if self.scaling is not None:
+            labels = self.scaling.standardised(labels)
+        return self._loss(outputs, torch.from_numpy(labels))
+
+    def measure(self, metric: str) -> LabelMeasure:
+        """See feeds.Task; metric: a name in METRICS."""
+        return LabelMeasure(METRICS[metric].make(), self.labels, self.scaling)
+
+
+def make_objective(config: TrainConfig, dataset: Dataset, task: NodeTask, scaling: Scaling | None = None) -> Objective:
+    """Return the objective of a run.
+
+    scaling: units of values that a run continues with; None: those of the training nodes. Raises ConfigError for
+    weights that are not one per class.
+    """
+    assert task.labels is not None, "a task without labels is only planned"
+    train = task.labels[task.seeds.train]
+    if config.task == REGRESSION:
+        return Objective(task.labels, ValueLoss(is_absolute=config.loss == MAE), scaling or Scaling.of(train))
+    gamma = config.focal_gamma if config.loss == FOCAL else 0.0
+    weights = _class_weights(config, dataset, train)
+    kind = ClassLoss if config.task == CLASSIFICATION else TaskLoss
+    return Objective(task.labels, kind(weights, focal_gamma=gamma, smoothing=config.label_smoothing), None)
+
+
+def require_task(config: TrainConfig, dataset: Dataset) -> None:
+    """Refuse a task that cannot learn the dataset's labels, and a loss that is not for the task."""
+    if dataset.label_kind not in LABEL_KINDS[config.task]:
+        raise ConfigError(
+            f"{dataset.path}: its labels are {dataset.num_outputs} {dataset.label_kind}, and --task {config.task} "
+            f"needs {_WANTED[config.task]}: remove --task, or import again with --label-kind "
+            f"{LABEL_KINDS[config.task][0]}"
+        )
+    if (config.loss in (MSE, MAE)) != (config.task == REGRESSION):
+        known = "mse or mae" if config.task == REGRESSION else "cross-entropy or focal"
+        raise ConfigError(f"--loss {config.loss} is not for --task {config.task}: use --loss {known}")
+
+
+def _class_weights(config: TrainConfig, dataset: Dataset, train: NDArray[Any]) -> Tensor | None:
+    """Return float32 weights, one per class or task. train: labels of the training nodes."""
+    if not config.class_weights:
+        return None
+    num_outputs = dataset.num_outputs
+    weights = parse_class_weights(config.class_weights)
+    if weights is None:
+        balance = _balanced_classes if config.task == CLASSIFICATION else _balanced_tasks
+        return torch.from_numpy(balance(train, num_outputs).astype(np.float32))
+    if len(weights) != num_outputs:
+        raise ConfigError(
+            f"--class-weights has {len(weights)} numbers, and the dataset {num_outputs} {dataset.label_kind}: give one "
+            "for each, or use --class-weights balanced"
+        )
+    return torch.tensor(weights)
+
+
+def _balanced_classes(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
+    """Weigh each class by the inverse of its share, so that the mean weight of a node is 1 (King and Zeng, 2001)."""
+    counts = np.bincount(labels, minlength=num_classes)
+    weights = np.zeros(num_classes)
+    occurs = counts > 0
+    weights[occurs] = len(labels) / (occurs.sum() * counts[occurs])
+    return weights
+
+
+def _balanced_tasks(labels: NDArray[np.float32], num_tasks: int) -> NDArray[np.float64]:
+    """Weigh the positives of each task so that they count as much as its negatives; 1 where either is missing."""
+    positives = (labels > 0.5).sum(axis=0)
+    negatives = (labels <= 0.5).sum(axis=0)
+    has_both = (positives > 0) & (negatives > 0)
+    ratio: NDArray[np.float64] = np.where(has_both, negatives / np.maximum(positives, 1), 1.0)
+    return ratio
