@@ -1,8 +1,8 @@
 """Columns by the names, dtypes and shapes that they have in a source: what datasets store differently is an attribute.
 
-Features are stored as floats, labels as int64 classes or float32 tasks and values, weights as float32, times as int64. A
-column that is exactly that needs no attribute. Another one that can be stored so without loss is a *view*: an attribute
-that is stored as that column. Where values would be lost, the attribute has the source's values once more.
+Features are stored as floats, labels as int64 classes or float32 tasks and values, weights as float32, and times as
+int64. A column that is exactly that needs no attribute. Another one that can be stored so without loss is a *view*: an
+attribute that is stored as that column. Where values would be lost, the attribute has the source's values once more.
 """
 
 from __future__ import annotations

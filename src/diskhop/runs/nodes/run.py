@@ -183,8 +183,10 @@ def _scaling_so_far(context: RunContext, folder: ModelFolder | None, warm_start:
     """Return the units of values that a resumed or warm-started model already has; None for a new model."""
     if warm_start is not None:
         return warm_start.run.schema.scaling
-    has_begun = folder is not None and context.resume and folder.has_state
-    return read_schema(folder.path / SCHEMA_FILE).scaling if folder is not None and has_begun else None
+    if folder is None or not context.resume or not folder.has_state:
+        return None
+    path = folder.path / SCHEMA_FILE
+    return read_schema(path).scaling if path.exists() else None
 
 
 def _require_measurable(task: NodeTask, config: TrainConfig) -> None:
