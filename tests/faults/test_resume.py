@@ -171,7 +171,7 @@ def test_a_finished_run_resumes_to_itself(dataset: Dataset, tmp_path: Path) -> N
 def test_resuming_refuses_what_is_not_the_same_run(dataset: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "run"
     train(dataset, out=out, **OPTIONS)
-    with pytest.raises(ConfigError, match=r"the same options; remove --epochs and --lr"):
+    with pytest.raises(ConfigError, match=r"the same options; remove --lr and --epochs"):
         train(dataset, out=out, resume=True, epochs=9, lr=0.5)
     other = import_arrays(tmp_path, **random_arrays())
     with pytest.raises(ConfigError, match=rf"is for the dataset with hash {dataset.hash}, .*{other.hash}"):

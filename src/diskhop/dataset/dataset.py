@@ -122,12 +122,12 @@ class Dataset:
     @property
     def label_kind(self) -> str:
         """See NodeSet."""
-        return self._only_nodes.label_kind
+        return self.only_nodes.label_kind
 
     @property
     def num_outputs(self) -> int:
         """See NodeSet."""
-        return self._only_nodes.num_outputs
+        return self.only_nodes.num_outputs
 
     @property
     def feature_dim(self) -> int:

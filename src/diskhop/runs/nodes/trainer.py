@@ -54,11 +54,12 @@ class Trainer:
         passed = _Pass()
         with feed.train(epoch) as batches:
             rates = self._rates(epoch, len(batches), rate_factor)
-            for number, batch in enumerate(batches):
+            # Not enumerate(), which would keep a batch while the next one is fetched.
+            for batch in batches:
                 with passed.computing(batch):
                     loss, weight = self._add_gradients(feed, batch, epoch)
                     step_weight += weight
-                    if (number + 1) % self._config.accumulate == 0 or number + 1 == len(batches):
+                    if passed.num_batches % self._config.accumulate == 0 or passed.num_batches == len(batches):
                         self._step(next(rates), step_weight)
                         step_weight = 0.0
                 loss_sum += loss * weight
