@@ -862,6 +862,20 @@ class PropagationPass:
         addend[i]. Scales are files of float32 (num_nodes), the addend is a hop table with the same number of tiles.
         """
 
+# -- bind_softmax.cpp --
+
+def softmax_rows(
+    logits: NDArray[np.float32],
+    classes: NDArray[np.int64] | None,
+    largest: NDArray[np.float32] | None,
+    probabilities: NDArray[np.float32] | None,
+) -> None:
+    """Compute the softmax of each row of finite logits (rows, columns).
+
+    classes: the class of the largest logit, the lowest of equal ones. largest: its probability. probabilities: of all
+    classes. Raises ValueError for sizes that do not match.
+    """
+
 # -- bind_streamed_lists.cpp --
 
 # Sums over lists of which some edges are in memory; see streamed_lists.hpp and streamed_attention.hpp. Each call adds

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop._native import softmax_rows
 from diskhop.config.predict import EMBEDDING_DTYPES
 from diskhop.config.train import CLASSIFICATION, MULTILABEL, REGRESSION
 from diskhop.errors import ConfigError
@@ -148,22 +149,7 @@ def fill_columns(
 
 def _fill_classes(columns: Mapping[str, NDArray[Any]], logits: NDArray[np.float32]) -> None:
     """Compute softmax. Of equal logits the lowest class counts, whose probability is the largest of all."""
-    classes = logits.argmax(axis=1)
-    if "class" in columns:
-        columns["class"][:] = classes
-    if "probability" not in columns and "probabilities" not in columns:
-        return
-    largest = logits[np.arange(len(logits)), classes]
-    powers = columns.get("probabilities", np.empty(logits.shape, np.float32))
-    with np.errstate(over="ignore"):  # a difference beyond float32 is a probability of 0
-        np.subtract(logits, largest[:, None], out=powers)
-    np.exp(powers, out=powers)
-    # The power of the largest logit is 1, so its probability is the reciprocal of the sum.
-    largest = np.reciprocal(powers.sum(axis=1))
-    if "probability" in columns:
-        columns["probability"][:] = largest
-    if "probabilities" in columns:
-        powers *= largest[:, None]
+    softmax_rows(logits, *(columns.get(word) for word in (*_OF_CLASSES, "probabilities")))
 
 
 def _fill_tasks(columns: Mapping[str, NDArray[Any]], logits: NDArray[np.float32]) -> None:
