@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData, TemporalData
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from torch_geometric.utils import coalesce, to_undirected
+from torch_geometric.utils.sparse import index2ptr
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
@@ -380,3 +382,33 @@ def test_cora_as_data_is_cora(tmp_path: Path) -> None:
     dataset = diskhop.from_pyg(data, tmp_path / "pyg", name="cora")
     assert Counter(edges_of(dataset)) == pairs_of(data.edge_index)
     assert dataset.hash == expected.hash
+
+
+@pytest.mark.parametrize("layout", ["coo", "csc", "csr"])
+def test_stores_give_the_graph_of_the_data(tmp_path: Path, layout: str) -> None:
+    data = good_data(time=torch.arange(20), train_mask=None, val_mask=None, test_mask=None)
+    features, graph = MyFeatureStore(), MyGraphStore()
+    for name in ("x", "y", "time"):
+        features.put_tensor(data[name], group_name=None, attr_name=name, index=None)
+    source, destination = coalesce(data.edge_index)
+    order = destination.argsort(stable=True) if layout == "csc" else torch.arange(len(source))
+    pairs = {
+        "coo": (source, destination),
+        "csr": (index2ptr(source, 20), destination),
+        "csc": (source[order], index2ptr(destination[order], 20)),
+    }
+    graph.put_edge_index(pairs[layout], edge_type=None, layout=layout, size=(20, 20))
+    dataset = diskhop.from_pyg((features, graph), tmp_path / "graph")
+    assert Counter(edges_of(dataset)) == pairs_of(coalesce(data.edge_index))
+    np.testing.assert_array_equal(table_of(dataset), data.x.numpy())
+    assert dataset.nodes["node"].attributes.keys() == {"x", "y", "time"}
+
+
+def test_stores_with_types_keep_them(tmp_path: Path) -> None:
+    features, graph = MyFeatureStore(), MyGraphStore()
+    features.put_tensor(torch.arange(10), group_name="user", attr_name="x", index=None)
+    edge_index = torch.tensor([[0, 1, 5], [2, 0, 3]])
+    graph.put_edge_index(edge_index, edge_type=("user", "buys", "item"), layout="coo", size=(10, 4))
+    dataset = diskhop.from_pyg((features, graph), tmp_path / "graph")
+    assert {name: nodes.num_nodes for name, nodes in dataset.nodes.items()} == {"user": 10, "item": 4}
+    assert Counter(lists_of(dataset.edges["user__buys__item"])) == pairs_of(edge_index)

@@ -24,6 +24,7 @@ from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.named import dtype_name
 from diskhop.importing.options import EdgeIds, ImportOptions, Keep, Order
 from diskhop.importing.pyg.attributes import Attributes
+from diskhop.importing.pyg.stores import are_stores, read_stores
 from diskhop.importing.pyg.types import EdgeAttributes, NodeAttributes, take_others
 from diskhop.importing.run import import_graph
 from diskhop.importing.source import SourceEdges, SourceGraph, SourceNodes
@@ -48,6 +49,8 @@ def from_pyg(
     overwrite: bool = False,
 ) -> Dataset:
     """Make a dataset at `path` from a torch_geometric.data.Data or HeteroData, and open it.
+
+    A pair of a FeatureStore and a GraphStore is read into memory first.
 
     Tensors and arrays with a row per node or edge keep their names, dtypes and shapes; a warning lists what has none.
     These are also trained with:
@@ -102,7 +105,7 @@ def from_pyg(
 
 
 class PygGraph:
-    """Source in a Data or HeteroData.
+    """Source in a Data, a HeteroData or a pair of stores.
 
     label_kind: kind that labels are imported as; None: as their values are.
     left_out: attributes that are not imported, for people.
@@ -115,6 +118,8 @@ class PygGraph:
         self._label_kind = label_kind
         self._nodes: dict[str, NodeAttributes] = {}
         self._edges: dict[str, EdgeAttributes] = {}
+        if are_stores(data):
+            data = read_stores(*data)
         if hasattr(data, "node_items") and hasattr(data, "edge_items"):
             stores = self._open_types(data)
         elif hasattr(data, "stores"):
@@ -126,7 +131,8 @@ class PygGraph:
             take_others(stores[0], nodes, edges)
         else:
             raise ConfigError(
-                f"data must be a torch_geometric.data.Data or HeteroData, got {type(data).__name__}; pass one of these"
+                "data must be a torch_geometric.data.Data or HeteroData, or a pair of a FeatureStore and a "
+                f"GraphStore, got {type(data).__name__}; pass one of these"
             )
         self.left_out = [what for store in stores for what in store.left_out()]
 

@@ -1,0 +1,51 @@
+"""PyTorch Geometric's own tests of loaders, on diskhop's loaders: every test that applies passes, or a reason is here.
+
+DISKHOP_PYG_CHECKOUT names a folder that holds the test/ folder of a PyG release near the installed one, as in
+`git clone --depth 1 --branch 2.8.0 https://github.com/pyg-team/pytorch_geometric`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pyg_plugin import LOG
+
+CHECKOUT = os.environ.get("DISKHOP_PYG_CHECKOUT", "")
+FILES = ("neighbor_loader", "link_neighbor_loader", "graph_saint", "cluster", "shadow", "imbalanced_sampler")
+# Tests that cannot pass, by name, with the reason.
+REASONS = {
+    r"pyg_lib_and_torch_sparse": "compares operators of two packages of PyG; uses no loader",
+    r"in_memory_dataset_imbalanced_sampler": "uses no loader of one large graph",
+    r"hetero_neighbor_loader_basic|custom_hetero_neighbor_loader$|hetero_neighbor_loader_sampled_info": "several types",
+    r"neighbor_loader_input_id|temporal_neighbor_loader_single_link|hetero_.*imbalanced": "several types",
+    r"bidirectional|induced": "subgraph_type is 'directional'",
+    r"temporal|weighted": "neighbours are drawn uniformly at any time",
+}
+
+
+@pytest.mark.skipif(not CHECKOUT, reason="DISKHOP_PYG_CHECKOUT names no checkout of PyG's tests")
+def test_pygs_tests_of_loaders_pass(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # PyG's own settings leave out tests that read a data set
+    root = Path(__file__).parents[2]
+    tests = [str(Path(CHECKOUT, "test", "loader", f"test_{name}.py").resolve()) for name in FILES]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.pyg_plugin", "-p", "no:cacheprovider", *tests]
+    command += ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(Path(CHECKOUT).resolve())]
+    environment = {**os.environ, LOG: str(log), "PYTHONPATH": str(root), "FULL_TEST": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert log.exists(), done.stdout + done.stderr
+    results = [json.loads(line) for line in log.read_text().splitlines()]
+    failed = [
+        f"{each['file']}::{each['name']}: {each['reason']}"
+        for each in results
+        if not each["passed"] and not each["skipped"] and not any(re.search(key, each["name"]) for key in REASONS)
+    ]
+    assert not failed, "\n".join(failed)
+    assert sum(each["passed"] for each in results) >= 14
