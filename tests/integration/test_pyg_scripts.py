@@ -68,9 +68,7 @@ def test_reddit(tmp_path: Path) -> None:
     dataset = diskhop.from_pyg(data, tmp_path / "graph")
     kwargs: dict[str, Any] = {"memory": "100MB", "batch_size": 64, "num_workers": 6, "persistent_workers": True}
     train_loader = NeighborLoader(dataset, input_nodes=data.train_mask, num_neighbors=[25, 10], shuffle=True, **kwargs)
-    subgraph_loader = NeighborLoader(
-        dataset, input_nodes=None, num_neighbors=[-1], shuffle=False, **kwargs
-    )
+    subgraph_loader = NeighborLoader(dataset, input_nodes=None, num_neighbors=[-1], shuffle=False, **kwargs)
     # No need to maintain these features during evaluation:
     del subgraph_loader.data.x, subgraph_loader.data.y
     # Add global node index information:
