@@ -149,7 +149,7 @@ def fill_columns(
 
 def _fill_classes(columns: Mapping[str, NDArray[Any]], logits: NDArray[np.float32]) -> None:
     """Compute softmax. Of equal logits the lowest class counts, whose probability is the largest of all."""
-    softmax_rows(logits, *(columns.get(word) for word in (*_OF_CLASSES, "probabilities")))
+    softmax_rows(logits, *(columns.get(word) for word in ("class", "probability", "probabilities")))
 
 
 def _fill_tasks(columns: Mapping[str, NDArray[Any]], logits: NDArray[np.float32]) -> None:
