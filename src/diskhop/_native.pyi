@@ -4,7 +4,7 @@ Arguments named scratch: a pool for the temporary memory of one call; None: memo
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -602,24 +602,75 @@ def renumber_ids(ids: _Ids, new_ids: _Ids, renumbered: _Ids) -> int:
 # -- bind_sampling.cpp --
 
 class NeighborSampler:
-    """Uniform neighbour sampler; see sampler.hpp. Any number of threads; each concurrent call has its own workspace."""
+    """Neighbour sampler; see sampler.hpp. Any number of threads; each concurrent call has its own workspace."""
 
     def sample(
-        self, seeds: NDArray[np.int64], seed: int, purpose: int, epoch: int, batch: int, pool: BufferPool
+        self,
+        seeds: NDArray[np.int64],
+        seed: int,
+        purpose: int,
+        epoch: int,
+        batch: int,
+        pool: BufferPool,
+        times: NDArray[np.int64] | None = None,
     ) -> tuple[
-        NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], list[int], list[int], int, int
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int32],
+        NDArray[np.int64],
+        list[int],
+        list[int],
+        int,
+        int,
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
     ]:
-        """Return the fields of a SampledBatch, in order, from node_ids on.
+        """Return the fields of a SampledBatch, in order, from node_ids on; then seed_of and the arrays of `distinct`.
 
-        The arrays share one buffer of the pool, which returns to it with the last of them.
+        Those three are empty unless subgraphs are disjoint. The arrays share one buffer of the pool, which returns to
+        it with the last of them.
         """
 
     @property
     def workspace_bytes(self) -> int:
         """Bytes of the largest workspace so far, while no batch is being sampled."""
 
+    @property
+    def reading_bytes(self) -> int:
+        """More bytes of a workspace that reads everything from the disk, for batches like those so far."""
+
+class Column:
+    """Numbers of edges or nodes: in memory, or read by a scan as rows of one number. type: 'int8' to 'float64'."""
+
+    @overload
+    def __init__(self, values: NDArray[np.uint8], type: str) -> None: ...
+    @overload
+    def __init__(self, scan: SharedScan, type: str) -> None: ...
+
+class NeighborOptions:
+    """Ways to draw neighbours; see variants.hpp."""
+
+    def __init__(
+        self,
+        *,
+        replaces: bool = False,
+        is_disjoint: bool = False,
+        takes_latest: bool = False,
+        subgraph: str = "directional",
+        weights: Column | None = None,
+        edge_times: Column | None = None,
+        node_times: Column | None = None,
+    ) -> None: ...
+
+def hop_read_bytes(num_lists: int, num_edges: int) -> int:
+    """Return the bytes in which a sampler reads num_edges edges of one hop from num_lists lists on the disk."""
+
 def make_neighbor_sampler(
-    indptr: NDArray[np.int64], indices: NDArray[np.uint32] | NDArray[np.int64], fanouts: Sequence[int]
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.uint32] | NDArray[np.int64],
+    fanouts: Sequence[int],
+    options: NeighborOptions | None = None,
 ) -> NeighborSampler: ...
 def make_cached_sampler(
     indptr: NDArray[np.int64],
@@ -627,6 +678,7 @@ def make_cached_sampler(
     lists: NDArray[np.uint32] | NDArray[np.int64],
     scan: SharedScan,
     fanouts: Sequence[int],
+    options: NeighborOptions | None = None,
 ) -> NeighborSampler:
     """Make a sampler over partly cached lists; the others are read. See CachedTopology in sampler.hpp."""
 

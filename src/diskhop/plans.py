@@ -185,6 +185,7 @@ class SampledPlan(RunPlan):
     ordered: batches arrive in order; otherwise as they are finished.
     pinned: how rows to pin are chosen, 'degree' or 'accesses'.
     values: bytes that preparing a batch adds.
+    columns: weights and times that samplers draw by, as pairs of their use and name.
     """
 
     store: str
@@ -204,6 +205,7 @@ class SampledPlan(RunPlan):
     ordered: bool = True
     pinned: str = "degree"
     values: PreparedBytes = field(default_factory=PreparedBytes)
+    columns: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for result.json, where the store's share stands among the other fields."""
@@ -211,6 +213,8 @@ class SampledPlan(RunPlan):
         share = stored.pop("share")
         # Its bytes are in "reserved" already.
         del share["reserves"], stored["values"]
+        if not self.columns:
+            del stored["columns"]
         # The name that result.json has had from the start.
         stored["bytes_on_their_way"] = stored.pop("bytes_in_flight")
         return {**stored, **share}

@@ -156,5 +156,7 @@ def test_what_no_sampler_serves_is_refused(dataset: Dataset) -> None:
             open_sampler(topology, replace(FIRST, kind="frist"), 0)
         with pytest.raises(ConfigError, match="must be at least 1, got"):
             open_sampler(topology, replace(FIRST, fanouts=(-1,)), 0)
-        with pytest.raises(ConfigError, match="the sampler 'neighbor' has no parameters, got skip; leave them out"):
+        with pytest.raises(
+            ConfigError, match=r"the sampler 'neighbor' has no parameter 'skip', only replace, .*; leave it out"
+        ):
             open_sampler(topology, replace(FIRST, kind="neighbor"), 0)

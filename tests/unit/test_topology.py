@@ -14,10 +14,11 @@ from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.protocols import Purpose, neighbor_spec
 from diskhop.sampling.samplers import open_sampler
-from diskhop.sampling.topology import TopologyMode, open_topology, topology_bytes
+from diskhop.sampling.topology import open_topology, topology_bytes
+from diskhop.sampling.whole_files import FileMode
 from tests.unit.sampling_oracle import assert_same_batch
 
-MODES: list[TopologyMode] = ["memory", "mapped"]
+MODES: list[FileMode] = ["memory", "mapped"]
 
 
 def make_files(folder: Path, dtype: type[np.generic], num_nodes: int, num_edges: int) -> TopologyFiles:
@@ -47,7 +48,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> TopologyFiles:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_both_modes_show_the_files(files: TopologyFiles, mode: TopologyMode, engine: Engine) -> None:
+def test_both_modes_show_the_files(files: TopologyFiles, mode: FileMode, engine: Engine) -> None:
     with open_topology(files, mode, engine, Budget(1 << 30)) as topology:
         np.testing.assert_array_equal(topology.indptr, np.fromfile(files.indptr_path, np.int64))
         np.testing.assert_array_equal(topology.indices, np.fromfile(files.indices_path, files.index_dtype))
@@ -80,9 +81,7 @@ def test_memory_is_reserved_while_open(files: TopologyFiles, engine: Engine) -> 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("which", ["indptr_path", "indices_path"])
-def test_a_file_of_another_length_is_refused(
-    files: TopologyFiles, mode: TopologyMode, which: str, engine: Engine
-) -> None:
+def test_a_file_of_another_length_is_refused(files: TopologyFiles, mode: FileMode, which: str, engine: Engine) -> None:
     path: Path = getattr(files, which)
     path.write_bytes(path.read_bytes()[:-4])
     budget = Budget(1 << 30)
@@ -97,7 +96,7 @@ def test_a_file_of_another_length_is_refused(
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("place", "value"), [(0, 1), (70_000, -1), (100_000, 2**40), (-1, 5)])
 def test_a_damaged_indptr_is_refused(
-    files: TopologyFiles, mode: TopologyMode, place: int, value: int, engine: Engine
+    files: TopologyFiles, mode: FileMode, place: int, value: int, engine: Engine
 ) -> None:
     indptr = np.fromfile(files.indptr_path, np.int64)
     indptr[place] = value
@@ -110,7 +109,7 @@ def test_a_damaged_indptr_is_refused(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_graph_without_edges_opens(tmp_path: Path, mode: TopologyMode, engine: Engine) -> None:
+def test_a_graph_without_edges_opens(tmp_path: Path, mode: FileMode, engine: Engine) -> None:
     np.zeros(4, np.int64).tofile(tmp_path / "indptr.bin")
     (tmp_path / "indices.bin").touch()
     files = make_files(tmp_path, np.uint32, 3, 0)

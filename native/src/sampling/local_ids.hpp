@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "diskhop/base/random.hpp"
@@ -104,6 +105,14 @@ class NodeTable {
       }
       entry = slot->stamp - stamped_.base;
     }
+  }
+
+  /// Returns the local id of a node; none if the batch does not have it.
+  [[nodiscard]] std::optional<std::uint32_t> find_number(Word node, const Word* node_ids) {
+    if (slots_.empty()) return std::nullopt;
+    const Slot* const slot = find(node, node_ids);
+    if (slot->stamp < stamped_.base) return std::nullopt;
+    return slot->stamp - stamped_.base;
   }
 
  private:

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 
+#include "sampling/idle_workspaces.hpp"
 #include "sampling/local_ids.hpp"
 #include "sampling/sampler_workspace.hpp"
 
@@ -23,7 +23,8 @@ class NeighborSamplerOf final : public NeighborSampler {
   NeighborSamplerOf(const Lists& topology, std::vector<std::int64_t> fanouts)
       : topology_(topology), fanouts_(std::move(fanouts)) {}
 
-  SampledBlocks sample(std::span<const std::int64_t> seeds, const DrawKey& key, BufferPool& pool) override {
+  SampledBlocks sample(std::span<const std::int64_t> seeds, std::span<const std::int64_t> /*times*/, const DrawKey& key,
+                       BufferPool& pool) override {
     std::unique_ptr<BatchWorkspace> workspace = take_workspace();  // discarded if an error is thrown
     workspace->start(seeds);
     for (std::size_t hop = 0; hop < fanouts_.size(); ++hop) {
@@ -31,41 +32,29 @@ class NeighborSamplerOf final : public NeighborSampler {
       workspace->expand(static_cast<std::uint64_t>(fanouts_[hop]), make_hop_key(key, hop, 0));
     }
     SampledBlocks blocks = workspace->finish(pool);
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(workspace));
+    idle_.give_back(std::move(workspace));
     return blocks;
   }
 
-  std::size_t workspace_bytes() const override {
-    const std::lock_guard lock(mutex_);
-    std::size_t most_bytes = 0;
-    for (const auto& workspace : idle_) most_bytes = std::max(most_bytes, workspace->num_bytes());
-    return most_bytes;
-  }
+  std::size_t workspace_bytes() const override { return idle_.most(&BatchWorkspace::num_bytes); }
+  std::size_t reading_bytes() const override { return idle_.most(&BatchWorkspace::reading_bytes); }
 
  private:
   using BatchWorkspace = Workspace<Lists, Word, LocalIds>;
 
   std::unique_ptr<BatchWorkspace> take_workspace() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        std::unique_ptr<BatchWorkspace> workspace = std::move(idle_.back());
-        idle_.pop_back();
-        return workspace;
+    return idle_.take([this] {
+      if constexpr (std::is_same_v<LocalIds, NodeArray<Word>>) {
+        return std::make_unique<BatchWorkspace>(topology_, NodeArray<Word>(topology_.indptr.size() - 1));
+      } else {
+        return std::make_unique<BatchWorkspace>(topology_, NodeTable<Word>());
       }
-    }
-    if constexpr (std::is_same_v<LocalIds, NodeArray<Word>>) {
-      return std::make_unique<BatchWorkspace>(topology_, NodeArray<Word>(topology_.indptr.size() - 1));
-    } else {
-      return std::make_unique<BatchWorkspace>(topology_, NodeTable<Word>());
-    }
+    });
   }
 
   Lists topology_;
   std::vector<std::int64_t> fanouts_;
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<BatchWorkspace>> idle_;
+  IdleWorkspaces<BatchWorkspace> idle_;
 };
 
 template <typename Lists, typename Word>
@@ -78,12 +67,7 @@ std::unique_ptr<NeighborSampler> make_with_words(const Lists& topology, std::vec
 
 template <typename Lists>
 std::unique_ptr<NeighborSampler> make_with_lists(const Lists& topology, std::vector<std::int64_t> fanouts) {
-  if (topology.indptr.empty()) throw std::invalid_argument("indptr is empty: it has one element more than nodes");
-  for (const std::int64_t fanout : fanouts) {
-    if (fanout < -1 || fanout == 0) {
-      throw std::invalid_argument("fan-out " + std::to_string(fanout) + " is neither positive nor -1 (all neighbours)");
-    }
-  }
+  require_fanouts(topology.indptr, fanouts);
   constexpr std::uint64_t max_short = std::numeric_limits<std::uint32_t>::max();
   if (topology.indptr.size() <= max_short && topology.num_edges() <= max_short) {
     return make_with_words<Lists, std::uint32_t>(topology, std::move(fanouts));
@@ -102,14 +86,7 @@ std::unique_ptr<NeighborSampler> make_neighbor_sampler(const Topology<Index>& to
 template <typename Index>
 std::unique_ptr<NeighborSampler> make_cached_sampler(const CachedTopology<Index>& topology,
                                                      std::vector<std::int64_t> fanouts) {
-  const TableLayout& layout = topology.scan->layout();
-  if (layout.row_bytes != sizeof(Index) || layout.row_stride != sizeof(Index)) {
-    throw std::invalid_argument("the scan's rows must be ids of " + std::to_string(sizeof(Index)) + " bytes");
-  }
-  if (topology.blocks.size() * nodes_per_block + 1 < topology.indptr.size() || topology.lists.empty() ||
-      topology.lists.size() > std::max<std::uint64_t>(topology.num_edges(), 1)) {
-    throw std::invalid_argument("blocks must cover all nodes, and lists have from 1 value to one per edge");
-  }
+  require_parts(topology);
   return make_with_lists(topology, std::move(fanouts));
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,12 +14,12 @@
 #include "diskhop/sampling/sampler.hpp"
 #include "sampling/draws.hpp"
 #include "sampling/growing_array.hpp"
+#include "sampling/lists.hpp"
 #include "sampling/local_ids.hpp"
 #include "sampling/missing_neighbors.hpp"
 
 namespace diskhop {
 
-inline constexpr std::uint64_t max_batch_nodes = (std::uint64_t{1} << 31) - 1;  // local ids are int32
 // Distances of the software pipeline, measured. indptr is prefetched one step of lists ahead; neighbours, and then
 // their local ids, this many edges ahead. Lists are drawn from one by one in between: mixing arithmetic and waiting is
 // a quarter faster than drawing a whole step at once.
@@ -30,26 +29,6 @@ inline constexpr std::size_t edges_a_step = 16;
 inline constexpr std::size_t array_alignment = 64;
 // Edges numbered at once where a hop is numbered after all of it was read; bounds the space reserved for new nodes.
 inline constexpr std::size_t edges_per_chunk = 4096;
-inline constexpr unsigned nodes_per_block = 16;  // see CachedTopology::blocks
-
-template <typename Lists>
-inline constexpr bool is_cached = requires(const Lists& lists) { lists.scan; };
-
-/// Finds where a cached list begins in CachedTopology::lists. Word as in NeighborList.
-template <typename Index>
-[[nodiscard]] std::uint64_t find_cached_list(const CachedTopology<Index>& topology, std::uint64_t node) {
-  const std::uint64_t block = topology.blocks[node / nodes_per_block];
-  const std::int64_t* const indptr = topology.indptr.data() + node / nodes_per_block * nodes_per_block;
-  std::uint64_t place = block >> nodes_per_block;
-  // By runs of cached lists: few, even if every other list is cached.
-  for (std::uint64_t before = block & ((1U << node % nodes_per_block) - 1); before != 0;) {
-    const int first = std::countr_zero(before);
-    const int end = first + std::countr_one(before >> first);
-    place += static_cast<std::uint64_t>(indptr[end] - indptr[first]);
-    before = before >> end << end;
-  }
-  return place;
-}
 
 /// Samples one batch at a time; keeps its memory for the next. Lists: Topology or CachedTopology. Word: see
 /// NeighborList. Threading: one thread at a time.
@@ -71,15 +50,10 @@ class Workspace {
     reserve_nodes(seeds.size());
     for (std::size_t place = 0; place < seeds.size(); ++place) {
       const auto node = static_cast<std::uint64_t>(seeds[place]);
-      if (node >= num_nodes_) {
-        throw std::invalid_argument("seed " + std::to_string(seeds[place]) + " is not a node: the graph has " +
-                                    std::to_string(num_nodes_) + " nodes");
-      }
+      if (node >= num_nodes_) refuse_seed(seeds[place], num_nodes_);
       auto entry = static_cast<Word>(node);
       local_ids_.number({&entry, 1}, node_ids_.data());
-      if (entry != place) {
-        throw std::invalid_argument("seed " + std::to_string(seeds[place]) + " is repeated: seeds must be unique");
-      }
+      if (entry != place) refuse_repeated_seed(seeds[place]);
     }
     list_ends_.reserve(1, 0);
     list_ends_[0] = 0;
@@ -90,6 +64,7 @@ class Workspace {
   void expand(std::uint64_t fanout, std::uint64_t hop_key) {
     const std::size_t num_known = local_ids_.num_nodes();
     const std::size_t first_edge = num_edges_;
+    const std::size_t first_list = num_expanded_;
     list_ends_.reserve(num_known + 1, num_expanded_ + 1);
     prefetch_lists(num_expanded_, std::min(num_expanded_ + lists_per_step, num_known));
     while (num_expanded_ < num_known) {
@@ -104,6 +79,8 @@ class Workspace {
     }
     num_sampled_nodes_.push_back(static_cast<std::int64_t>(local_ids_.num_nodes() - num_known));
     num_sampled_edges_.push_back(static_cast<std::int64_t>(num_edges_ - first_edge));
+    most_reading_bytes_ =
+        std::max(most_reading_bytes_, hop_read_bytes(num_known - first_list, num_edges_ - first_edge));
   }
 
   /// Copies the batch to memory of its size.
@@ -135,6 +112,9 @@ class Workspace {
     copy(neighbors_.data(), blocks.sources);
     return blocks;
   }
+
+  /// More bytes, if none of the lists so far had been cached.
+  [[nodiscard]] std::size_t reading_bytes() const { return most_reading_bytes_; }
 
   [[nodiscard]] std::size_t num_bytes() const {
     return local_ids_.num_bytes() + node_ids_.num_bytes() + list_ends_.num_bytes() + positions_.num_bytes() +
@@ -185,12 +165,12 @@ class Workspace {
       const Word node = node_ids_[num_expanded_ + place];
       const std::int64_t list_begin = indptr[node];
       const std::int64_t list_end = indptr[node + 1];
-      if (list_begin < 0 || list_end < list_begin || list_end > max_edges) refuse_list(node);
+      if (list_begin < 0 || list_end < list_begin || list_end > max_edges) refuse_list(topology_, node);
       const auto degree = static_cast<Word>(list_end - list_begin);
       lists[place] = {node, static_cast<Word>(list_begin), degree};
       num_edges += std::min<std::uint64_t>(fanout, degree);  // no overflow: at most max_batch_nodes and one list
       if (num_edges > max_batch_nodes || std::min(num_nodes_, num_seeds + num_edges) > max_batch_nodes) {
-        throw std::length_error("a batch has 2^31 edges or nodes or more: make the batch or the fan-outs smaller");
+        refuse_batch_size();
       }
       list_ends_[num_expanded_ + place + 1] = static_cast<std::uint32_t>(num_edges);
     }
@@ -223,7 +203,7 @@ class Workspace {
       const std::size_t step_end = std::min(num_edges_ - num_behind, num_read_ + edges_a_step);
       for (std::size_t edge = num_read_; edge < step_end; ++edge) {
         const auto node = static_cast<std::uint64_t>(topology_.indices[positions[edge]]);
-        if (node >= num_nodes_) refuse_index(positions[edge], topology_.indices[positions[edge]]);
+        if (node >= num_nodes_) refuse_index(positions[edge], topology_.indices[positions[edge]], num_nodes_);
         __builtin_prefetch(local_ids_.place_of(static_cast<Word>(node)), 1);
         neighbors[edge] = static_cast<Word>(node);
       }
@@ -237,7 +217,7 @@ class Workspace {
   /// uncached list is drawn from once all of them are known; until then the first position stands for all.
   void find_neighbors(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, std::size_t count) {
     Word* const places = neighbors_.data() + num_edges_;
-    if ((topology_.blocks[list.node / nodes_per_block] >> list.node % nodes_per_block & 1) == 0) {
+    if (!is_list_cached(topology_, list.node)) {
       missing_.add(list.node, num_edges_, count);
       std::fill_n(places, count, Word{0});
       return;
@@ -245,7 +225,8 @@ class Workspace {
     Word* const positions = positions_.data() + num_edges_;
     draw_list(list, fanout, hop_key, positions);
     const std::uint64_t begin = find_cached_list(topology_, list.node);
-    if (begin > topology_.lists.size() || topology_.lists.size() - begin < list.degree) refuse_list(list.node);
+    if (begin > topology_.lists.size() || topology_.lists.size() - begin < list.degree)
+      refuse_list(topology_, list.node);
     for (std::size_t edge = 0; edge < count; ++edge) {
       places[edge] = static_cast<Word>(begin + (positions[edge] - list.begin));
       __builtin_prefetch(&topology_.lists[places[edge]]);
@@ -285,26 +266,13 @@ class Workspace {
 
   template <typename Value>
   void set_neighbor(std::size_t edge, Value value) {
-    if (static_cast<std::uint64_t>(value) >= num_nodes_) refuse_index(positions_[edge], value);
+    if (static_cast<std::uint64_t>(value) >= num_nodes_) refuse_index(positions_[edge], value, num_nodes_);
     neighbors_[edge] = static_cast<Word>(value);
   }
 
   void number_neighbors(std::size_t end) {
     local_ids_.number({neighbors_.data() + num_numbered_, end - num_numbered_}, node_ids_.data());
     num_numbered_ = end;
-  }
-
-  /// Out of line, as below: the loop that calls it runs for every node.
-  [[noreturn, gnu::noinline]] void refuse_list(Word node) const {
-    throw std::out_of_range("topology is damaged: the list of node " + std::to_string(node) + " is [" +
-                            std::to_string(topology_.indptr[node]) + ", " + std::to_string(topology_.indptr[node + 1]) +
-                            ") of " + std::to_string(topology_.num_edges()) + " edges");
-  }
-
-  template <typename Value>
-  [[noreturn, gnu::noinline]] void refuse_index(Word position, Value value) const {
-    throw std::out_of_range("topology is damaged: indices[" + std::to_string(position) + "] is " +
-                            std::to_string(value) + ", the graph has " + std::to_string(num_nodes_) + " nodes");
   }
 
   const Lists& topology_;
@@ -323,6 +291,7 @@ class Workspace {
   std::vector<std::int64_t> num_sampled_nodes_;
   std::vector<std::int64_t> num_sampled_edges_;
   ReadCounts read_counts_;
+  std::size_t most_reading_bytes_ = 0;
 };
 
 }  // namespace diskhop

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <limits>
 #include <set>
 #include <span>
@@ -16,60 +15,26 @@
 #include "diskhop/base/permutation.hpp"
 #include "diskhop/sampling/sampler.hpp"
 #include "io_testing.hpp"
+#include "sampled_graphs.hpp"
 
 using namespace diskhop;
 using diskhop::testing::check;
+using diskhop::testing::check_equal;
 using diskhop::testing::check_throws;
 using diskhop::testing::engine_names;
+using diskhop::testing::Graph;
+using diskhop::testing::GraphOnDisk;
 using diskhop::testing::injector_with;
+using diskhop::testing::make_graph;
+using diskhop::testing::no_pool;
 using diskhop::testing::ScratchFolder;
 
 namespace {
 
 template <typename Index>
-struct Graph {
-  std::vector<std::int64_t> indptr{0};
-  std::vector<Index> indices;
-  [[nodiscard]] Topology<Index> topology() const { return {indptr, indices}; }
-};
-
-BufferPool& no_pool() {
-  static BufferPool pool(0);
-  return pool;
-}
-
-template <typename Index>
 SampledBlocks sample(const Graph<Index>& graph, std::span<const std::int64_t> seeds, std::vector<std::int64_t> fanouts,
                      const DrawKey& key) {
-  return make_neighbor_sampler<Index>(graph.topology(), std::move(fanouts))->sample(seeds, key, no_pool());
-}
-
-template <typename Value>
-bool equal(std::span<Value> left, std::span<Value> right) {
-  return std::ranges::equal(left, right);
-}
-
-void check_equal(const SampledBlocks& actual, const SampledBlocks& expected, const std::string& claim) {
-  check(equal(actual.node_ids, expected.node_ids), claim + " (node ids)");
-  check(equal(actual.indptr, expected.indptr), claim + " (indptr)");
-  check(equal(actual.sources, expected.sources), claim + " (sources)");
-  check(equal(actual.edge_positions, expected.edge_positions), claim + " (edge positions)");
-  check(actual.num_sampled_nodes == expected.num_sampled_nodes, claim + " (nodes by hop)");
-  check(actual.num_sampled_edges == expected.num_sampled_edges, claim + " (edges by hop)");
-}
-
-template <typename Index>
-Graph<Index> make_graph(std::size_t num_nodes, std::uint64_t max_degree) {
-  Graph<Index> graph;
-  std::uint64_t counter = 0;
-  for (std::size_t node = 0; node < num_nodes; ++node) {
-    const std::uint64_t degree = scale64(draw64(1, counter++), max_degree + 1);
-    for (std::uint64_t edge = 0; edge < degree; ++edge) {
-      graph.indices.push_back(static_cast<Index>(scale64(draw64(2, counter++), num_nodes)));
-    }
-    graph.indptr.push_back(static_cast<std::int64_t>(graph.indices.size()));
-  }
-  return graph;
+  return make_neighbor_sampler<Index>(graph.topology(), std::move(fanouts))->sample(seeds, {}, key, no_pool());
 }
 
 template <typename Index>
@@ -136,7 +101,7 @@ void test_threads_change_nothing() {
       threads.emplace_back([&, first] {
         for (std::uint64_t step = 0; step < 50; ++step) {
           const std::uint64_t number = (first * 13 + step) % 50;
-          SampledBlocks batch = sampler->sample(seeds_of(number), {.batch = number}, pool);
+          SampledBlocks batch = sampler->sample(seeds_of(number), {}, {.batch = number}, pool);
           check_equal(batch, expected[number], "a batch does not depend on the thread");
           pool.give_back(std::move(batch.memory));
         }
@@ -155,7 +120,7 @@ void test_both_ways_to_number_nodes_give_the_same_batches() {
   const auto draw_all = [&](auto use) {
     const auto sampler = make_neighbor_sampler<std::uint32_t>(graph.topology(), fanouts);
     for (std::uint64_t number = 0; number < 10; ++number) {
-      use(sampler->sample({order.data() + number * 100, 1 + number * 30}, {.batch = number}, no_pool()), number);
+      use(sampler->sample({order.data() + number * 100, 1 + number * 30}, {}, {.batch = number}, no_pool()), number);
     }
   };
   draw_all([&](SampledBlocks batch, std::uint64_t) { expected.push_back(std::move(batch)); });
@@ -164,43 +129,6 @@ void test_both_ways_to_number_nodes_give_the_same_batches() {
     check_equal(batch, expected[number], "array and table number alike");
   });
 }
-
-/// The lists of a graph in a file, some of them also in memory.
-template <typename Index>
-class GraphOnDisk {
- public:
-  GraphOnDisk(const Graph<Index>& graph, const std::string& path, Engine& engine, const auto& is_held)
-      : file_(write(graph, path), FileMode::read, true),
-        scan_(engine, file_,
-              {.num_rows = graph.indices.size(), .row_bytes = sizeof(Index), .row_stride = sizeof(Index)},
-              {.max_gap_bytes = 4096, .staging_bytes = 4 << 20}, pool_) {
-    for (std::size_t node = 0; node + 1 < graph.indptr.size(); ++node) {
-      if (node % 16 == 0) blocks_.push_back(lists_.size() << 16);
-      if (!is_held(node)) continue;
-      blocks_.back() |= std::uint64_t{1} << node % 16;
-      lists_.insert(lists_.end(), graph.indices.begin() + graph.indptr[node],
-                    graph.indices.begin() + graph.indptr[node + 1]);
-    }
-    if (lists_.empty()) lists_.push_back(0);
-  }
-  [[nodiscard]] CachedTopology<Index> topology(const Graph<Index>& graph) {
-    return {.indptr = graph.indptr, .blocks = blocks_, .lists = lists_, .scan = &scan_};
-  }
-
- private:
-  static std::string write(const Graph<Index>& graph, const std::string& path) {
-    std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(graph.indices.data()),
-               static_cast<std::streamsize>(graph.indices.size() * sizeof(Index)));
-    return path;
-  }
-
-  File file_;
-  BufferPool pool_{4 << 20};
-  SharedScan scan_;
-  std::vector<std::uint64_t> blocks_;
-  std::vector<Index> lists_;
-};
 
 template <typename Index>
 void test_partly_cached_lists_give_the_same_batches() {
@@ -225,8 +153,8 @@ void test_partly_cached_lists_give_the_same_batches() {
             threads.emplace_back([&, thread] {
               for (std::uint64_t number = thread; number < 9; number += 3) {
                 const std::span<const std::int64_t> seeds{order.data() + number * 100, 1 + number * 30};
-                const SampledBlocks batch = cached->sample(seeds, {.batch = number}, no_pool());
-                check_equal(batch, expected->sample(seeds, {.batch = number}, no_pool()),
+                const SampledBlocks batch = cached->sample(seeds, {}, {.batch = number}, no_pool());
+                check_equal(batch, expected->sample(seeds, {}, {.batch = number}, no_pool()),
                             "held or read, the same batch");
                 // A shared read is counted by one of its batches.
                 num_reads += batch.read_counts.reads;
@@ -252,9 +180,9 @@ void test_a_read_that_fails_is_an_error_and_leaves_the_sampler_usable() {
       GraphOnDisk<std::uint32_t> on_disk(graph, folder.file("indices"), *engine, [](auto) { return false; });
       const auto sampler = make_cached_sampler<std::uint32_t>(on_disk.topology(graph), {5, 5});
       const auto error =
-          check_throws<IoError>([&] { static_cast<void>(sampler->sample(seeds, {}, no_pool())); }, "a read fails");
+          check_throws<IoError>([&] { static_cast<void>(sampler->sample(seeds, {}, {}, no_pool())); }, "a read fails");
       check(error.path() == folder.file("indices"), "the error names the file");
-      check_equal(sampler->sample(seeds, {}, no_pool()), sample(graph, seeds, {5, 5}, {}),
+      check_equal(sampler->sample(seeds, {}, {}, no_pool()), sample(graph, seeds, {5, 5}, {}),
                   "sampling works after errors");
     }
   }
@@ -281,7 +209,7 @@ void test_mismatched_parts_are_refused() {
   bad.lists = good.lists.first(good.lists.size() / 2);
   const std::vector<std::int64_t> seeds{99, 98, 97};
   check_throws<std::out_of_range>(
-      [&] { static_cast<void>(make_cached_sampler(bad, {2})->sample(seeds, {}, no_pool())); },
+      [&] { static_cast<void>(make_cached_sampler(bad, {2})->sample(seeds, {}, {}, no_pool())); },
       "lists that end too soon");
 }
 
@@ -301,7 +229,7 @@ void test_ids_beyond_32_bits() {
   const Topology<std::int64_t> topology{.indptr = {indptr, num_nodes + 1}, .indices = indices};
   for (const std::int64_t fanout : {10, 20, -1}) {
     const std::vector<std::int64_t> seeds{beyond + 7};
-    const SampledBlocks batch = make_neighbor_sampler(topology, {fanout})->sample(seeds, {.seed = 1}, no_pool());
+    const SampledBlocks batch = make_neighbor_sampler(topology, {fanout})->sample(seeds, {}, {.seed = 1}, no_pool());
     const std::set<std::int64_t> distinct(batch.node_ids.begin(), batch.node_ids.end());
     check(distinct.size() == batch.node_ids.size(), "every node appears once");
     check(batch.sources.size() == static_cast<std::size_t>(fanout < 0 ? 64 : fanout), "the requested number of edges");
@@ -344,9 +272,10 @@ void test_bad_input_throws_and_leaves_the_sampler_usable() {
   }
   const auto sampler = make_neighbor_sampler<std::int64_t>(good.topology(), fanouts);
   const std::vector<std::int64_t> repeated{1, 1};
-  check_throws<std::invalid_argument>([&] { static_cast<void>(sampler->sample(repeated, {}, no_pool())); }, "repeated");
+  check_throws<std::invalid_argument>([&] { static_cast<void>(sampler->sample(repeated, {}, {}, no_pool())); },
+                                      "repeated");
   const std::vector<std::int64_t> seeds{2, 0};
-  const SampledBlocks batch = sampler->sample(seeds, {}, no_pool());
+  const SampledBlocks batch = sampler->sample(seeds, {}, {}, no_pool());
   check(std::ranges::equal(batch.node_ids, std::vector<std::int64_t>{2, 0, 1}), "sampling works after errors");
 }
 
@@ -377,7 +306,7 @@ void test_batches_of_too_many_nodes_are_refused() {
   const Topology<std::uint32_t> topology{.indptr = {indptr, num_nodes + 1},
                                          .indices = {static_cast<std::uint32_t*>(memory), num_edges}};
   check_throws<std::length_error>(
-      [&] { static_cast<void>(make_neighbor_sampler(topology, fanouts)->sample(seeds, {}, no_pool())); },
+      [&] { static_cast<void>(make_neighbor_sampler(topology, fanouts)->sample(seeds, {}, {}, no_pool())); },
       "too many nodes");
   ::munmap(memory, num_bytes);
 }

@@ -35,7 +35,7 @@ from diskhop.batches.record_header import FIRST_BYTES, RecordHeader
 from diskhop.errors import ConfigError, FormatError
 from diskhop.io.atomic import destination_errors
 from diskhop.io.streams import in_pieces
-from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec
+from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec, SeedTimes
 from diskhop.system.memory import buffer_bytes
 
 VERSION = 1
@@ -73,9 +73,12 @@ class TraceSettings:
     seeds_hash: str
 
 
-def hash_seeds(seeds: NodeIds) -> str:
-    """Return the xxh3 of seeds, int64 (seeds), as 16 hex digits."""
-    return f"{xxhash.xxh3_64_intdigest(np.ascontiguousarray(seeds, '<i8').data):016x}"
+def hash_seeds(seeds: NodeIds, times: SeedTimes = None) -> str:
+    """Return the xxh3 of seeds, int64 (seeds), and of their times if they have some, as 16 hex digits."""
+    digest = xxhash.xxh3_64_intdigest(np.ascontiguousarray(seeds, "<i8").data)
+    if times is not None:
+        digest = xxhash.xxh3_64_intdigest(np.ascontiguousarray(times, "<i8").data, digest)
+    return f"{digest:016x}"
 
 
 def writer_bytes(largest_record_bytes: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,38 @@ _SAMPLED_EDGES = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFile:
+    """Numbers of edges or nodes on disk that a sampler draws by.
+
+    use: what they are to the sampler, 'weights' or 'times'.
+    name: name of the column, as the user gave it.
+    of: 'edges', in the order of `indices`, or 'nodes'.
+    path: file of the numbers (num_values).
+    dtype: dtype of the numbers.
+    num_values: number of edges or nodes.
+    edge_ids: the source's number of each edge; None if unknown.
+    """
+
+    use: str
+    name: str
+    of: str
+    path: Path
+    dtype: np.dtype[np.generic]
+    num_values: int
+    edge_ids: NDArray[Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the file."""
+        return self.dtype.itemsize * self.num_values
+
+    @property
+    def label(self) -> str:
+        """Name of its memory in a budget, as 'edge weights'."""
+        return f"{self.of[:-1]} {self.use}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyFiles:
     """In-neighbour lists on disk, sorted within each list.
 
@@ -29,6 +61,7 @@ class TopologyFiles:
     index_dtype: dtype of the source ids.
     num_nodes: number of destinations, one list each.
     num_edges: number of edges.
+    columns: weights and times that a sampler needs in addition.
     """
 
     indptr_path: Path
@@ -36,6 +69,7 @@ class TopologyFiles:
     index_dtype: np.dtype[np.generic]
     num_nodes: int
     num_edges: int
+    columns: tuple[ColumnFile, ...] = ()
 
 
 class EdgeSet:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from diskhop.batches.trace import TraceSettings, hash_seeds
 from diskhop.counters import FetchCounts
 from diskhop.errors import ConfigError
-from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec
-from diskhop.sampling.seeds import batch_seeds, count_batches
+from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec, SeedTimes
+from diskhop.sampling.seeds import batch_seeds, batch_times, count_batches
 
 # Sampled batches that may wait for submission, in addition to one per thread: enough to hide one slow batch.
 SAMPLED_AHEAD = 2
@@ -39,6 +39,7 @@ class Pass:
     with_in_degrees: True to deliver the nodes' in-degrees.
     row_starts: see batch_seeds(); seeds is then empty.
     may_repeat: a batch may have a seed repeatedly, which is then sampled once.
+    times: of the seeds, in their order; see SeedTimes.
     """
 
     seeds: NodeRows
@@ -51,6 +52,7 @@ class Pass:
     with_in_degrees: bool = False
     row_starts: NDArray[np.int64] | None = None
     may_repeat: bool = False
+    times: SeedTimes = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -73,6 +75,10 @@ class Pass:
         """Seeds of one batch."""
         return batch_seeds(self.seeds, self.batch_size, self.row_starts, number, may_repeat=self.may_repeat)
 
+    def times_of(self, number: int) -> SeedTimes:
+        """Times of the seeds of one batch."""
+        return batch_times(self.times, self.batch_size, number)
+
     def trace_settings(self, dataset_hash: str) -> TraceSettings:
         """Everything that determines the batches, for a trace of them."""
         return TraceSettings(
@@ -82,7 +88,7 @@ class Pass:
             purpose=self.purpose,
             epoch=self.epoch,
             batch_size=self.batch_size,
-            seeds_hash=hash_seeds(self.seeds if self.row_starts is None else self.row_starts),
+            seeds_hash=hash_seeds(self.seeds if self.row_starts is None else self.row_starts, self.times),
         )
 
 

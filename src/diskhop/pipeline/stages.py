@@ -66,7 +66,9 @@ class Sample:
             started = time.perf_counter()
             number = wanted.numbers[turn]
             seeds = wanted.seeds_of(number)
-            sampled = self._sampler.sample(seeds, purpose=wanted.purpose, epoch=wanted.epoch, number=number)
+            sampled = self._sampler.sample(
+                seeds, purpose=wanted.purpose, epoch=wanted.epoch, number=number, times=wanted.times_of(number)
+            )
             outgoing.put(turn, (sampled, time.perf_counter() - started))
 
     def close(self, error: BaseException | None) -> None:

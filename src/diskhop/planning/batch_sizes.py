@@ -12,7 +12,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeIds
-from diskhop.sampling.samplers import open_sampler
+from diskhop.sampling.samplers import lists_of, open_sampler
 from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
 
@@ -26,11 +26,12 @@ def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -
     most_ids: NodeIds = np.empty(0, np.int64)
     # Mapped, since nothing is reserved yet; the OS may keep the pages it touches.
     engine = open_engine("threads", 1).engine
-    with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
+    files = lists_of(dataset, [seed_set.sampler for seed_set in seed_sets])
+    with open_topology(files, "mapped", engine, Budget(1)) as topology:
         for seed_set in seed_sets:
             sampler = open_sampler(topology, seed_set.sampler, seed)
             for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
-                batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
+                batch = sampler.sample(seeds.rows, purpose=seed_set.purpose, epoch=0, number=number, times=seeds.times)
                 most_block_bytes = max(most_block_bytes, batch.num_bytes + batch.repeating_bytes)
                 most_nodes = max(most_nodes, batch.num_nodes)
                 repeats_nodes |= batch.distinct is not None

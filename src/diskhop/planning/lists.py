@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import format_bytes
-from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.sampling.cached_topology import cached_topology_bytes, list_bytes, room_for_lists
+from diskhop.sampling.columns import columns_bytes
 from diskhop.sampling.topology import topology_bytes
 from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES, StoreRoom
 from diskhop.system.memory import buffer_bytes
@@ -24,16 +26,18 @@ class ListsPlan(NamedTuple):
     cache_bytes: int = 0
 
 
-def plan_lists(room: StoreRoom, dataset: Dataset, sizes: BatchSizes) -> ListsPlan:
+def plan_lists(room: StoreRoom, files: TopologyFiles, sizes: BatchSizes) -> ListsPlan:
     """Take memory for the neighbour lists. More threads sample if lists stay on the disk: room.sampling_threads."""
-    files = dataset.topology
-    in_memory_bytes = topology_bytes(files, "memory")
+    columns = columns_bytes(files.columns, "memory")
+    topology = topology_bytes(files, "memory")
+    in_memory_bytes = topology + sum(columns.values())
     if in_memory_bytes <= room.left_bytes:
-        room.take("topology", in_memory_bytes)
+        _take(room, topology, columns)
         room.reasons.append(f"Topology in memory: {format_bytes(in_memory_bytes)}")
         return ListsPlan("memory")
+    columns = columns_bytes(files.columns, "cached")
     # The cache takes all memory left except for wide staging, because the last lists that it holds are used least.
-    room_bytes = room.left_bytes - (STAGING_BYTES - SMALLEST_STAGING_BYTES)
+    room_bytes = room.left_bytes - (STAGING_BYTES - SMALLEST_STAGING_BYTES) - sum(columns.values())
     block_bytes = 2 * buffer_bytes(sizes.block_bytes)  # per thread: in the channel, and before it
     fewest = room.sampling_threads
     best = None
@@ -53,7 +57,7 @@ def plan_lists(room: StoreRoom, dataset: Dataset, sizes: BatchSizes) -> ListsPla
         return ListsPlan("mapped")
     _, cache_bytes, num_threads = best
     more_threads = num_threads - fewest
-    room.take("topology", cached_topology_bytes(files, cache_bytes))
+    _take(room, cached_topology_bytes(files, cache_bytes), columns)
     room.take("sampling", num_threads * sizes.hop_read_bytes + more_threads * sizes.workspace_bytes)
     room.take("sampled ahead", more_threads * block_bytes)
     room.sampling_threads = num_threads
@@ -62,3 +66,9 @@ def plan_lists(room: StoreRoom, dataset: Dataset, sizes: BatchSizes) -> ListsPla
         f"Topology cached: {too_large}; {format_bytes(cache_bytes)} cache the most useful neighbour lists{share}"
     )
     return ListsPlan("cached", cache_bytes)
+
+
+def _take(room: StoreRoom, topology: int, columns: Mapping[str, int]) -> None:
+    """Take the bytes of lists and of the weights and times next to them."""
+    for name, num_bytes in {"topology": topology, **columns}.items():
+        room.take(name, num_bytes)

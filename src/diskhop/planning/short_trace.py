@@ -15,6 +15,7 @@ from diskhop.batches.short_trace import ListsRead, ShortTrace
 from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds, SampledBatch
 from diskhop.sampling.cached_topology import (
@@ -25,8 +26,9 @@ from diskhop.sampling.cached_topology import (
     open_cached_topology,
     room_for_lists,
 )
-from diskhop.sampling.samplers import open_sampler
-from diskhop.sampling.seeds import SeedSet
+from diskhop.sampling.columns import columns_bytes
+from diskhop.sampling.samplers import lists_of, open_sampler
+from diskhop.sampling.seeds import BatchSeeds, SeedSet
 from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 from diskhop.system.memory import buffer_bytes
 
@@ -48,14 +50,21 @@ def sample_short_trace(
     block_bytes = record_bytes = 0
     middle: SampledBatch | None = None
     room_bytes = budget.available_bytes - trace_bytes
-    with _open_lists(dataset, budget, sizes, engine, max_gap_bytes, room_bytes) as lists:
+    files = lists_of(dataset, workload.samplers)
+    with _open_lists(files, budget, sizes, engine, max_gap_bytes, room_bytes) as lists:
         sampler = open_sampler(lists, seed_set.sampler, workload.seed)
         began = time.perf_counter()
         # A run of several short epochs needs two in the trace: the second one finds the cache that the first one left.
         num_batches = workload.num_batches * (1 if workload.epochs == 1 or workload.reuse else 2)
         for number, seeds in _batches(seed_set, min(most_batches, num_batches)):
             started = time.perf_counter()
-            batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=number // workload.num_batches, number=number)
+            batch = sampler.sample(
+                seeds.rows,
+                purpose=seed_set.purpose,
+                epoch=number // workload.num_batches,
+                number=number,
+                times=seeds.times,
+            )
             seconds.append(time.perf_counter() - started)
             node_ids.append(np.sort(batch.row_ids).astype(id_dtype))
             block_bytes += batch.num_bytes
@@ -76,7 +85,7 @@ def sample_short_trace(
     )
 
 
-def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, NodeIds]]:
+def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, BatchSeeds]]:
     """Yield number and seed nodes of n batches."""
     for number in range(count):
         yield number, seed_set.typical_batch(number % seed_set.num_batches)
@@ -84,17 +93,17 @@ def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, NodeIds]]:
 
 @contextmanager
 def _open_lists(
-    dataset: Dataset, budget: Budget, sizes: BatchSizes, engine: Engine, max_gap_bytes: int, room_bytes: int
+    files: TopologyFiles, budget: Budget, sizes: BatchSizes, engine: Engine, max_gap_bytes: int, room_bytes: int
 ) -> Iterator[Topology | CachedTopology]:
     """Open the neighbour lists: in memory, else cached in part as in a run, else mapped."""
-    files = dataset.topology
     sampling_bytes = sizes.workspace_bytes + buffer_bytes(sizes.block_bytes)
     room_bytes -= sampling_bytes
     with budget.reserve("sampling", max(0, min(sampling_bytes, budget.available_bytes))):
-        if topology_bytes(files, "memory") <= room_bytes:
+        if topology_bytes(files, "memory") + sum(columns_bytes(files.columns, "memory").values()) <= room_bytes:
             with open_topology(files, "memory", engine, budget) as topology:
                 yield topology
             return
+        room_bytes -= sum(columns_bytes(files.columns, "cached").values())
         cache_bytes = min(room_for_lists(files, room_bytes - sizes.hop_read_bytes), list_bytes(files))
         if cache_bytes < 0:
             with open_topology(files, "mapped", engine, budget) as topology:
@@ -112,11 +121,11 @@ def measure_lists(
     """Measure what sampling a batch reads if cache_bytes of the neighbour lists are cached."""
     seed_set = workload.seed_sets[0]
     options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=max_gap_bytes)
-    with open_cached_topology(dataset.topology, options, engine, budget, BufferPool(0)) as lists:
+    with open_cached_topology(lists_of(dataset, workload.samplers), options, engine, budget, BufferPool(0)) as lists:
         sampler = open_sampler(lists, seed_set.sampler, workload.seed)
         started = time.process_time()
         batches = [
-            sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
+            sampler.sample(seeds.rows, purpose=seed_set.purpose, epoch=0, number=number, times=seeds.times)
             for number, seeds in _batches(seed_set, min(_LISTS_BATCHES, workload.num_batches))
         ]
         cores_seconds = time.process_time() - started

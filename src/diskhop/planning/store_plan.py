@@ -24,6 +24,7 @@ from diskhop.planning.measure import disk_model
 from diskhop.planning.workload import Workload, store_wishes
 from diskhop.plans import SampledPlan, StoreShare
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
+from diskhop.sampling.samplers import lists_of
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES, StoreRoom
@@ -87,6 +88,7 @@ def plan_store(
         values=workload.values,
         reserved=room.reserved,
         reasons=tuple(reasons),
+        columns=tuple((column.use, column.name) for column in planning.files.columns),
     )
 
 
@@ -110,6 +112,7 @@ class _StorePlanning:
         self._sizes = sizes
         self._reasons = reasons
         self._table = dataset.features()
+        self.files = lists_of(dataset, workload.samplers)
         self.ordered = workload.ordered or "ordered" not in kind.uses or self._table is None
         # Without an order, a batch that is slow to sample must not hold up the others.
         self._sampling_threads = max(1 if self.ordered else 2, threads // 2)
@@ -163,6 +166,6 @@ class _StorePlanning:
 
     def _take_lists_and_staging(self, room: StoreRoom) -> None:
         """Take memory for lists, which every batch draws from, then for wide staging, which keeps the disk busy."""
-        self.lists = plan_lists(room, self._dataset, self._sizes)
+        self.lists = plan_lists(room, self.files, self._sizes)
         more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, room.left_bytes)
         room.take("staging", more_bytes & ~(SMALLEST_STAGING_BYTES - 1))

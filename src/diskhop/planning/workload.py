@@ -13,7 +13,7 @@ from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError
 from diskhop.pipeline.pinned import counts_accesses
 from diskhop.plans import PreparedBytes
-from diskhop.protocols import SampledBatch
+from diskhop.protocols import SampledBatch, SamplerSpec
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.resources import PreparedBatches
@@ -63,6 +63,11 @@ class Workload:
     values: PreparedBytes = field(default_factory=PreparedBytes)
     sizes: BatchSizes | None = None
     measure_step: Callable[[SampledBatch], float] | None = None
+
+    @property
+    def samplers(self) -> tuple[SamplerSpec, ...]:
+        """The samplers of all passes."""
+        return tuple(seed_set.sampler for seed_set in self.seed_sets)
 
     @property
     def num_batches(self) -> int:

@@ -19,6 +19,6 @@ def count_accesses(topology: AnyTopology, seed_set: SeedSet) -> NDArray[np.uint3
     counts = np.zeros(topology.num_nodes, np.uint32)
     sampler = open_sampler(topology, seed_set.sampler, seed=0)
     for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
-        batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
+        batch = sampler.sample(seeds.rows, purpose=seed_set.purpose, epoch=0, number=number, times=seeds.times)
         counts[batch.row_ids] += 1
     return counts

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from diskhop._native import (
     BufferPool,
     Engine,
     File,
+    NeighborOptions,
     NeighborSampler,
     SharedScan,
     count_ids,
@@ -31,12 +32,13 @@ from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.errors import FormatError
 from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_PER_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
-from diskhop.sampling.topology import Indices, Topology, check_length, index_dtype_of, open_indptr
+from diskhop.sampling.columns import MAX_READ_BYTES, SCAN_BYTES, Columns, open_columns
+from diskhop.sampling.topology import Indices, Topology, index_dtype_of, open_indptr
+from diskhop.sampling.whole_files import check_length
 from diskhop.system.memory import buffer_bytes
 
-# Buffer of reads. Measured: four times as much makes no difference, a quarter leaves the disk idle.
-STAGING_BYTES = 4 << 20
-_MAX_READ_BYTES = 512 << 10
+# Buffer of reads.
+STAGING_BYTES = SCAN_BYTES
 _NODES_AT_ONCE = 1 << 15
 _EDGES_AT_ONCE = 1 << 17
 # Per node: the places of its list. Per edge: its id, the arrays that it is computed from, and the scan's entry.
@@ -61,7 +63,10 @@ class NeighborCacheOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedTopology:
-    """The lists of an open graph, some of them cached; see CachedTopology in sampler.hpp for the arrays."""
+    """The lists of an open graph, some of them cached; see CachedTopology in sampler.hpp for the arrays.
+
+    columns: weights and times, by use.
+    """
 
     indices_path: Path
     num_edges: int
@@ -69,15 +74,16 @@ class CachedTopology:
     blocks: NDArray[np.uint64]
     lists: Indices
     scan: SharedScan
+    columns: Columns = field(default_factory=dict)
 
     @property
     def num_nodes(self) -> int:
         """Number of nodes."""
         return len(self.indptr) - 1
 
-    def make_sampler(self, fanouts: Sequence[int]) -> NeighborSampler:
-        """Make the native neighbour sampler of these lists."""
-        return make_cached_sampler(self.indptr, self.blocks, self.lists, self.scan, fanouts)
+    def make_sampler(self, fanouts: Sequence[int], options: NeighborOptions | None = None) -> NeighborSampler:
+        """Make the native neighbour sampler of these lists. options: None for uniform draws along drawn edges."""
+        return make_cached_sampler(self.indptr, self.blocks, self.lists, self.scan, fanouts, options)
 
 
 AnyTopology = Topology | CachedTopology
@@ -103,20 +109,11 @@ def room_for_lists(files: TopologyFiles, num_bytes: int) -> int:
     return (num_bytes - _table_bytes(files) - _LOADING_BYTES) & ~(_PAGE_BYTES - 1)
 
 
-def hop_read_bytes(num_lists: int, num_edges: int) -> int:
-    """Most bytes of working memory to read num_edges edges of one hop from num_lists lists on disk.
-
-    A list takes 16 bytes in each of two vectors that grow by doubling. An edge takes its id, place and value with a
-    quarter of headroom, and 12 bytes in the scan.
-    """
-    return 4 * 16 * num_lists + 42 * num_edges
-
-
 @contextmanager
 def open_cached_topology(
     files: TopologyFiles, options: NeighborCacheOptions, engine: Engine, budget: Budget, pool: BufferPool
 ) -> Iterator[CachedTopology]:
-    """Open the lists for sampling and cache those that fit; all bytes are reserved until the context ends.
+    """Open the lists and their columns for sampling, and cache the lists that fit; all bytes are reserved meanwhile.
 
     pool: memory of the read buffer. Raises BudgetError, ReadError, and FormatError for damaged lists.
     """
@@ -140,13 +137,14 @@ def open_cached_topology(
             dtype.itemsize,
             dtype.itemsize,
             options.max_gap_bytes,
-            _MAX_READ_BYTES,
+            MAX_READ_BYTES,
             STAGING_BYTES,
             pool,
         )
         try:
             _load_lists(indptr, picked, scan, lists)
-            yield CachedTopology(files.indices_path, files.num_edges, indptr, blocks, lists, scan)
+            with open_columns(files.columns, "cached", engine, budget, pool, options.max_gap_bytes) as columns:
+                yield CachedTopology(files.indices_path, files.num_edges, indptr, blocks, lists, scan, columns)
         finally:
             scan.close()
 

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from diskhop._native import BufferPool
 from diskhop.config.options import require_known
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_set import ColumnFile, TopologyFiles
 from diskhop.errors import ConfigError
 from diskhop.protocols import Sampler, SamplerSpec
 from diskhop.sampling import neighbor
 from diskhop.sampling.cached_topology import AnyTopology
+from diskhop.sampling.columns import ColumnUse, find_column
 from diskhop.sampling.kind import SamplerKind
 
 SAMPLERS: dict[str, SamplerKind] = {kind.name: kind for kind in (neighbor.KIND,)}
+
+
+def find_columns(dataset: Dataset, specs: Iterable[SamplerSpec]) -> tuple[ColumnFile, ...]:
+    """Locate the weights and times that samplers draw by, each once. Raises ConfigError for those that are missing."""
+    wanted: dict[str, ColumnUse] = {}
+    for spec in specs:
+        _check(spec)
+        for each in SAMPLERS[spec.kind].columns(spec):
+            if wanted.setdefault(each.use, each) != each:
+                raise ConfigError(
+                    f"samplers of one run draw by {each.use} '{wanted[each.use].name}' and '{each.name}'; use one"
+                )
+    return tuple(find_column(dataset, each) for each in wanted.values())
+
+
+def lists_of(dataset: Dataset, specs: Iterable[SamplerSpec]) -> TopologyFiles:
+    """Return the neighbour lists of a dataset, with the weights and times that samplers draw by."""
+    return replace(dataset.topology, columns=find_columns(dataset, specs))
+
+
+def _check(spec: SamplerSpec) -> None:
+    require_known("sampler", spec.kind, SAMPLERS)
+    SAMPLERS[spec.kind].check(spec)
 
 
 def open_sampler(topology: AnyTopology, spec: SamplerSpec, seed: int, pool: BufferPool | None = None) -> Sampler:
@@ -19,9 +48,7 @@ def open_sampler(topology: AnyTopology, spec: SamplerSpec, seed: int, pool: Buff
     seed: of the draws, 64 bits. pool: the memory of batches; default: memory that is not reused.
     Raises ConfigError for an unknown kind, for settings that it cannot serve and for a bad seed.
     """
-    require_known("sampler", spec.kind, SAMPLERS)
-    kind = SAMPLERS[spec.kind]
-    kind.check(spec)
+    _check(spec)
     if not 0 <= seed < 2**64:
         raise ConfigError(f"seed must be at least 0 and less than 2^64, got {seed}; pass seed=0")
-    return kind.open(topology, spec, seed, pool or BufferPool(0))
+    return SAMPLERS[spec.kind].open(topology, spec, seed, pool or BufferPool(0))

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import keyed_permutation
-from diskhop.protocols import NodeIds, NodeRows, Purpose, SamplerSpec
+from diskhop.protocols import NodeIds, NodeRows, Purpose, SamplerSpec, SeedTimes
+
+
+class BatchSeeds(NamedTuple):
+    """Seeds of one batch, int64 (seeds), and their times."""
+
+    rows: NodeIds
+    times: SeedTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,6 +31,7 @@ class SeedSet:
     is_shuffled: True if the run shuffles the seeds; False if a batch takes adjacent ones.
     row_starts: see batch_seeds(); seeds is then empty.
     may_repeat: True if a batch may have a seed repeatedly, which is then sampled once.
+    times: of the seeds, in their order; see SeedTimes.
     """
 
     purpose: Purpose
@@ -32,20 +41,24 @@ class SeedSet:
     is_shuffled: bool
     row_starts: NDArray[np.int64] | None = None
     may_repeat: bool = False
+    times: SeedTimes = None
 
     @property
     def num_batches(self) -> int:
         """Number of batches per epoch."""
         return count_batches(len(self.seeds), self.batch_size, row_starts=self.row_starts)
 
-    def typical_batch(self, number: int) -> NodeIds:
+    def typical_batch(self, number: int) -> BatchSeeds:
         """Return seeds of batch `number`: any seed nodes if they are shuffled, because all orders are alike."""
-        if not self.is_shuffled:
-            return batch_seeds(self.seeds, self.batch_size, self.row_starts, number, may_repeat=self.may_repeat)
-        seeds = self.seeds[number :: self.num_batches]
-        return distinct_seeds(seeds) if self.may_repeat else seeds
+        if self.is_shuffled:
+            chosen = slice(number, None, self.num_batches)
+            seeds = self.seeds[chosen]
+            times = None if self.times is None else self.times[chosen]
+            return BatchSeeds(distinct_seeds(seeds) if self.may_repeat else seeds, times)
+        seeds = batch_seeds(self.seeds, self.batch_size, self.row_starts, number, may_repeat=self.may_repeat)
+        return BatchSeeds(seeds, batch_times(self.times, self.batch_size, number))
 
-    def some_batches(self, count: int) -> Iterator[tuple[int, NodeIds]]:
+    def some_batches(self, count: int) -> Iterator[tuple[int, BatchSeeds]]:
         """Yield about `count` typical batches, as number and seeds."""
         # Spread over the seeds, since those at the front may be of one kind.
         for number in range(0, self.num_batches, max(1, self.num_batches // count)):
@@ -85,6 +98,11 @@ def batch_seeds(
         chosen = seeds[number * batch_size :][:batch_size]
         return distinct_seeds(chosen) if may_repeat else chosen
     return np.arange(row_starts[number], row_starts[number + 1])
+
+
+def batch_times(times: SeedTimes, batch_size: int, number: int) -> SeedTimes:
+    """Return the times of a batch's seeds; None if seeds have none."""
+    return None if times is None else times[number * batch_size :][:batch_size]
 
 
 def count_batches(

@@ -9,35 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, File, NeighborSampler, make_neighbor_sampler
+from diskhop._native import Engine, NeighborOptions, NeighborSampler, make_neighbor_sampler
 from diskhop.budget import Budget
 from diskhop.config.options import require_known
 from diskhop.dataset.edge_set import TopologyFiles
-from diskhop.errors import FormatError, ReadError
-from diskhop.io.mapping import map_file
+from diskhop.errors import FormatError
+from diskhop.sampling.columns import Columns, open_columns
+from diskhop.sampling.whole_files import FileMode, open_bytes
 
-TopologyMode = Literal["memory", "mapped"]
 Indices = NDArray[np.uint32] | NDArray[np.int64]
 
-_READ_BYTES = 1 << 20
 # Checking indptr in blocks avoids a second copy in memory.
 _CHECK_BLOCK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Topology:
-    """The lists of an open graph, checked: indptr ascends from 0 to the number of edges. The arrays are read-only."""
+    """The lists of an open graph, checked: indptr ascends from 0 to the number of edges. The arrays are read-only.
+
+    columns: weights and times, by use.
+    """
 
     indices_path: Path
     indptr: NDArray[np.int64]
     indices: Indices
+    columns: Columns = field(default_factory=dict)
 
     @property
     def num_nodes(self) -> int:
@@ -49,30 +52,33 @@ class Topology:
         """Number of edges."""
         return len(self.indices)
 
-    def make_sampler(self, fanouts: Sequence[int]) -> NeighborSampler:
-        """Make the native neighbour sampler of these lists."""
-        return make_neighbor_sampler(self.indptr, self.indices, fanouts)
+    def make_sampler(self, fanouts: Sequence[int], options: NeighborOptions | None = None) -> NeighborSampler:
+        """Make the native neighbour sampler of these lists. options: None for uniform draws along drawn edges."""
+        return make_neighbor_sampler(self.indptr, self.indices, fanouts, options)
 
 
-def topology_bytes(files: TopologyFiles, mode: TopologyMode) -> int:
-    """Bytes that the mode reserves as "topology"; 0 for `mapped`, which only uses the page cache."""
+def topology_bytes(files: TopologyFiles, mode: FileMode) -> int:
+    """Bytes that the mode reserves as "topology", without columns; 0 for `mapped`, which only uses the page cache."""
     if mode == "mapped":
         return 0
     return 8 * (files.num_nodes + 1) + np.dtype(files.index_dtype).itemsize * files.num_edges
 
 
 @contextmanager
-def open_topology(files: TopologyFiles, mode: TopologyMode, engine: Engine, budget: Budget) -> Iterator[Topology]:
-    """Open the lists for sampling; `memory` reserves their bytes until the context ends.
+def open_topology(files: TopologyFiles, mode: FileMode, engine: Engine, budget: Budget) -> Iterator[Topology]:
+    """Open the lists and their columns for sampling; `memory` reserves their bytes until the context ends.
 
     Raises ConfigError for an unknown mode, BudgetError, ReadError, and FormatError for damaged lists.
     """
-    require_known("topology mode", mode, get_args(TopologyMode))
+    require_known("topology mode", mode, get_args(FileMode))
     index_dtype = index_dtype_of(files)
-    with budget.reserve("topology", topology_bytes(files, mode)):
+    with (
+        budget.reserve("topology", topology_bytes(files, mode)),
+        open_columns(files.columns, mode, engine, budget) as columns,
+    ):
         indptr = open_indptr(files, mode, engine)
-        indices_bytes = _open_bytes(files.indices_path, index_dtype.itemsize * files.num_edges, mode, engine)
-        yield Topology(files.indices_path, indptr, indices_bytes.view(index_dtype))
+        indices_bytes = open_bytes(files.indices_path, index_dtype.itemsize * files.num_edges, mode, engine)
+        yield Topology(files.indices_path, indptr, indices_bytes.view(index_dtype), columns)
 
 
 def index_dtype_of(files: TopologyFiles) -> np.dtype[Any]:
@@ -85,45 +91,11 @@ def index_dtype_of(files: TopologyFiles) -> np.dtype[Any]:
     return index_dtype
 
 
-def open_indptr(files: TopologyFiles, mode: TopologyMode, engine: Engine) -> NDArray[np.int64]:
+def open_indptr(files: TopologyFiles, mode: FileMode, engine: Engine) -> NDArray[np.int64]:
     """Open and check indptr. Raises ReadError or FormatError."""
-    indptr = _open_bytes(files.indptr_path, 8 * (files.num_nodes + 1), mode, engine).view(np.int64)
+    indptr = open_bytes(files.indptr_path, 8 * (files.num_nodes + 1), mode, engine).view(np.int64)
     _check_indptr(files.indptr_path, indptr, files.num_edges)
     return indptr
-
-
-def check_length(path: Path, num_bytes: int) -> None:
-    """Raise FormatError for a file of another length, ReadError for one that cannot be read."""
-    try:
-        actual_bytes = path.stat().st_size
-    except OSError as error:
-        raise ReadError(f"{path}: cannot be read: {error.strerror}") from error
-    if actual_bytes != num_bytes:
-        raise FormatError(
-            f"{path}: is {actual_bytes} bytes, the manifest says {num_bytes}; "
-            "the copy is incomplete or damaged: run 'diskhop import' again"
-        )
-
-
-def _open_bytes(path: Path, num_bytes: int, mode: TopologyMode, engine: Engine) -> NDArray[np.uint8]:
-    check_length(path, num_bytes)
-    if num_bytes == 0:
-        return np.empty(0, np.uint8)
-    return map_file(path, num_bytes) if mode == "mapped" else _read_bytes(path, num_bytes, engine)
-
-
-def _read_bytes(path: Path, num_bytes: int, engine: Engine) -> NDArray[np.uint8]:
-    """Read a file whole into huge pages."""
-    file = File(str(path), "read")
-    aligned_bytes = -(-num_bytes // file.offset_alignment) * file.offset_alignment
-    offsets = np.arange(0, aligned_bytes, _READ_BYTES, dtype=np.uint64)
-    ends = np.minimum(offsets + np.uint64(_READ_BYTES), np.uint64(aligned_bytes))
-    required_ends = np.minimum(ends, np.uint64(num_bytes))
-    buffer = BufferPool(0).take(aligned_bytes)
-    engine.wait(engine.submit_read(file, offsets, ends - offsets, buffer, offsets, required_ends - offsets))
-    content = buffer[:num_bytes]
-    content.flags.writeable = False
-    return content
 
 
 def _check_indptr(path: Path, indptr: NDArray[np.int64], num_edges: int) -> None:

@@ -45,10 +45,20 @@ struct SampledBlocks {
   std::span<std::int64_t> indptr;
   std::span<std::int64_t> edge_positions;
   std::span<std::int32_t> sources;
+  std::span<std::int64_t> seed_of;    // of a disjoint batch, as the next two
+  std::span<std::int64_t> row_ids;    // the distinct nodes
+  std::span<std::int64_t> node_rows;  // of each node: its place in row_ids
   std::vector<std::int64_t> num_sampled_nodes;
   std::vector<std::int64_t> num_sampled_edges;
   ReadCounts read_counts;  // lists that are not resident
 };
+
+/// Bytes in which a workspace reads the edges of one hop from lists on the disk. A list takes 16 bytes in each of two
+/// vectors that grow by doubling. An edge takes its id, place and value with a quarter of headroom, and 12 bytes in the
+/// scan.
+[[nodiscard]] constexpr std::size_t hop_read_bytes(std::size_t num_lists, std::size_t num_edges) {
+  return 4 * 16 * num_lists + 42 * num_edges;
+}
 
 /// Expands unique seeds by fan-outs (one per hop; -1: all neighbours). Every node is expanded once, when first reached,
 /// in order of discovery. From a list longer than the fan-out, fan-out positions are drawn by Floyd's method: for j =
@@ -61,14 +71,17 @@ class NeighborSampler {
  public:
   virtual ~NeighborSampler() = default;
 
+  /// times: of the seeds, for a sampler with times; else empty.
   /// Throws std::invalid_argument for a seed outside the graph or repeated, IoError for lists that cannot be read,
   /// std::out_of_range for a topology that is damaged where the batch reads it, std::length_error for a batch of 2^31
   /// edges or more, or one that could reach 2^31 nodes.
-  [[nodiscard]] virtual SampledBlocks sample(std::span<const std::int64_t> seeds, const DrawKey& key,
-                                             BufferPool& pool) = 0;
+  [[nodiscard]] virtual SampledBlocks sample(std::span<const std::int64_t> seeds, std::span<const std::int64_t> times,
+                                             const DrawKey& key, BufferPool& pool) = 0;
 
   /// Bytes of the largest workspace so far, while no batch is being sampled.
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
+  /// More bytes of a workspace that reads its lists, weights and times from the disk, for batches like those so far.
+  [[nodiscard]] virtual std::size_t reading_bytes() const = 0;
 };
 
 /// Makes a sampler; the topology's arrays must outlive it. Throws std::invalid_argument for a fan-out of 0 or below -1,

@@ -55,6 +55,7 @@ class Block:
 
     degrees: int64 (nodes), in-degrees in the whole graph, or None.
     rows: int32 (nodes), rows of x that hold the nodes' features; None: 0, 1, 2 ...
+    by_hop: False if the block has edges of all nodes; every layer then needs them all, and computes every node.
     """
 
     indptr: Tensor
@@ -63,6 +64,7 @@ class Block:
     num_sampled_edges: tuple[int, ...]
     degrees: Tensor | None = None
     rows: Tensor | None = None
+    by_hop: bool = True
 
     @classmethod
     def of(cls, sampled: SampledBatch, degrees: Tensor | None = None, rows: Tensor | None = None) -> Block:
@@ -74,6 +76,7 @@ class Block:
             sampled.num_sampled_edges,
             degrees,
             rows,
+            sampled.by_hop,
         )
 
     def __repr__(self) -> str:
@@ -81,12 +84,12 @@ class Block:
 
     @property
     def num_layers(self) -> int:
-        """Number of layers that the sampled hops serve."""
-        return len(self.num_sampled_edges)
+        """Number of sampled hops: of the layers that the block serves, unless it has edges of all nodes."""
+        return len(self.num_sampled_edges) - (not self.by_hop)
 
     def layer(self, index: int) -> LayerBlock:
         """Return the part that layer `index` needs (0: the first, which reads features)."""
-        num_hops = self.num_layers - index
+        num_hops = self.num_layers - index if self.by_hop else len(self.num_sampled_edges)
         num_targets = sum(self.num_sampled_nodes[:num_hops])
         num_sources = sum(self.num_sampled_nodes[: num_hops + 1])
         return LayerBlock(

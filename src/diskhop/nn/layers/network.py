@@ -68,7 +68,7 @@ class Network(nn.Module):
     def forward(self, x: Tensor, block: Block) -> Tensor:
         """Map features of the batch's nodes (nodes, in_dim), of any dtype, to float32 (seeds, out_dim).
 
-        x may have other rows too if the block has `rows`.
+        x may have other rows too if the block has `rows`. Of a block with edges of all nodes, the result has all nodes.
         """
         if block.rows is not None and not self._reads_rows_once():
             x, block = x.index_select(0, block.rows), replace(block, rows=None)

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from diskhop._native import hop_read_bytes
 from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
@@ -41,7 +42,6 @@ from diskhop.predicting.batched.row_batches import RowBatches, cut_batches, most
 from diskhop.predicting.row_files import WRITING_BYTES, AppendRows, RowFile
 from diskhop.protocols import NodeRows, Purpose, SamplerSpec, neighbor_spec
 from diskhop.runtime.tasks import TaskTools
-from diskhop.sampling.cached_topology import hop_read_bytes
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.stores import STORES
 

@@ -134,7 +134,8 @@ class SampledFeed:
         """See Feed."""
         rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
         scores: Tensor = model(batch.x, Block.of(batch.sampled, batch.in_degrees, rows))
-        return scores
+        # Blocks with edges of all nodes give scores for all nodes.
+        return scores[: batch.sampled.num_seeds]
 
     def _reuse_order(self, num_batches: int, epoch: int) -> Sequence[int]:
         """Return the numbers of the first epoch's batches in the order of a later epoch."""

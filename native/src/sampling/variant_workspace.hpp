@@ -1,0 +1,234 @@
+// Workspace of one batch of a sampler with NeighborOptions: hop by hop, in pieces that bound its memory.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "diskhop/base/random.hpp"
+#include "diskhop/sampling/variants.hpp"
+#include "sampling/list_draws.hpp"
+#include "sampling/list_reader.hpp"
+#include "sampling/subgraph_edges.hpp"
+#include "sampling/subgraph_nodes.hpp"
+
+namespace diskhop {
+
+// Edges looked at in one piece. Reads of a piece wait for the disk together.
+inline constexpr std::size_t edges_per_piece = std::size_t{1} << 17;
+
+/// Samples one batch at a time; keeps its memory for the next. Threading: one thread at a time.
+template <typename Lists>
+class VariantWorkspace {
+ public:
+  VariantWorkspace(const Lists& topology, const NeighborOptions& options)
+      : options_(options),
+        nodes_(topology.indptr.size() - 1, options.is_disjoint),
+        reader_(topology),
+        draws_(options) {}
+
+  void start(std::span<const std::int64_t> seeds, std::span<const std::int64_t> times) {
+    reader_.start();
+    edges_.clear();
+    num_expanded_ = 0;
+    num_sampled_nodes_.assign(1, static_cast<std::int64_t>(seeds.size()));
+    num_sampled_edges_.clear();
+    nodes_.start(seeds);
+    latest_.assign(times.begin(), times.end());
+    if (draws_.has_times() && times.size() < seeds.size()) read_seed_times(seeds);
+  }
+
+  /// Expands the nodes that the previous hop discovered.
+  void expand(std::uint64_t fanout, std::uint64_t hop_key) {
+    const std::size_t num_known = nodes_.size();
+    const std::size_t first_edge = edges_.size();
+    for_each_piece(num_expanded_, num_known, fanout, draws_.looks_at_lists(), [&] { draw_piece(fanout, hop_key); });
+    num_expanded_ = num_known;
+    num_sampled_nodes_.push_back(static_cast<std::int64_t>(nodes_.size() - num_known));
+    num_sampled_edges_.push_back(static_cast<std::int64_t>(edges_.size() - first_edge));
+  }
+
+  /// Copies the batch to memory of its size.
+  [[nodiscard]] SampledBlocks finish(BufferPool& pool) {
+    if (options_.subgraph != Subgraph::directional) take_all_nodes();
+    SampledBlocks blocks = edges_.lay_out(nodes_, options_.is_disjoint, pool);
+    blocks.num_sampled_nodes = num_sampled_nodes_;
+    blocks.num_sampled_edges = num_sampled_edges_;
+    blocks.read_counts = reader_.counts();
+    return blocks;
+  }
+
+  [[nodiscard]] std::size_t num_bytes() const {
+    return nodes_.num_bytes() + edges_.num_bytes() + draws_.num_bytes() + lists_.capacity() * sizeof(ListOfNode) +
+           (positions_.capacity() + neighbors_.capacity()) * sizeof(std::uint64_t) +
+           weights_.capacity() * sizeof(double) + (times_.capacity() + latest_.capacity()) * sizeof(std::int64_t) +
+           counts_.capacity() * sizeof(std::size_t);
+  }
+
+  /// More bytes, if no list, weight or time is in memory.
+  [[nodiscard]] std::size_t reading_bytes() const { return most_edges_in_piece_ * EdgeRequest::bytes_per_edge; }
+
+ private:
+  /// Calls a function with lists_ of some nodes after another, and piece_begin_, the first of them.
+  template <typename Work>
+  void for_each_piece(std::size_t begin, std::size_t end, std::uint64_t fanout, bool takes_lists, Work work) {
+    while (begin < end) {
+      lists_.clear();
+      piece_begin_ = begin;
+      std::size_t num_edges = 0;
+      for (; begin < end; ++begin) {
+        const ListOfNode list = reader_.find(nodes_.node(begin));
+        const std::uint64_t count = takes_lists ? list.degree : draws_.count(list.degree, fanout);
+        if (!lists_.empty() && num_edges + count > edges_per_piece) break;
+        lists_.push_back(list);
+        num_edges += count;
+        if (num_edges > max_batch_nodes) refuse_batch_size();
+      }
+      most_edges_in_piece_ = std::max(most_edges_in_piece_, num_edges);
+      work();
+    }
+  }
+
+  void draw_piece(std::uint64_t fanout, std::uint64_t hop_key) {
+    if (draws_.looks_at_lists()) read_values();
+    positions_.clear();
+    counts_.clear();
+    std::size_t first_value = 0;
+    for (std::size_t place = 0; place < lists_.size(); ++place) {
+      const ListOfNode& list = lists_[place];
+      const std::uint64_t seed = nodes_.seed_of(piece_begin_ + place);
+      ListToDraw from{.list = list, .fanout = fanout, .hop_key = hop_key, .latest = 0, .weights = {}, .times = {}};
+      if (options_.is_disjoint) from.hop_key = absorb(hop_key, seed);
+      if (options_.weights.exists) from.weights = {weights_.data() + first_value, list.degree};
+      if (draws_.has_times()) {
+        from.times = {times_.data() + first_value, list.degree};
+        from.latest = latest_[seed];
+      }
+      counts_.push_back(draws_.draw(from, positions_));
+      first_value += list.degree;
+    }
+    read_neighbors();
+    follow_edges();
+  }
+
+  /// Reads the weights and times of the piece's lists.
+  void read_values() {
+    std::size_t num_edges = 0;
+    for (const ListOfNode& list : lists_) num_edges += list.degree;
+    if (options_.weights.exists) {
+      weights_.resize(num_edges);
+      reader_.read_column(options_.weights, lists_, weights_.data());
+    }
+    if (options_.edge_times.exists) {
+      times_.resize(num_edges);
+      reader_.read_column(options_.edge_times, lists_, times_.data());
+    } else if (options_.node_times.exists) {
+      take_whole_lists();
+      read_neighbors();
+      times_.resize(num_edges);
+      for (std::size_t edge = 0; edge < num_edges; ++edge) times_[edge] = time_of_node(neighbors_[edge]);
+    }
+  }
+
+  /// Sets positions_ to all edges of the piece's lists.
+  void take_whole_lists() {
+    positions_.clear();
+    counts_.clear();
+    for (const ListOfNode& list : lists_) {
+      for (std::uint64_t edge = 0; edge < list.degree; ++edge) positions_.push_back(list.begin + edge);
+      counts_.push_back(list.degree);
+    }
+  }
+
+  void read_neighbors() {
+    neighbors_.resize(positions_.size());
+    reader_.read_neighbors(lists_, counts_, positions_, neighbors_.data());
+  }
+
+  /// Numbers the neighbours of the drawn edges.
+  void follow_edges() {
+    nodes_.reserve(positions_.size());
+    if (options_.subgraph != Subgraph::induced) edges_.reserve(positions_.size());
+    std::size_t edge = 0;
+    for (std::size_t place = 0; place < lists_.size(); ++place) {
+      const std::uint64_t seed = nodes_.seed_of(piece_begin_ + place);
+      for (const std::size_t end = edge + counts_[place]; edge < end; ++edge) {
+        const std::uint32_t source = nodes_.number(neighbors_[edge], seed);
+        if (options_.subgraph != Subgraph::induced) edges_.add(source, positions_[edge]);
+      }
+      if (options_.subgraph != Subgraph::induced) edges_.end_list();
+    }
+  }
+
+  /// Replaces the drawn edges by those of all nodes, which is one more hop without new nodes.
+  void take_all_nodes() {
+    if (options_.subgraph == Subgraph::induced) {
+      for_each_piece(0, nodes_.size(), all_neighbors, true, [this] { induce_piece(); });
+    } else {
+      edges_.add_opposites(nodes_.size());
+    }
+    num_sampled_nodes_.push_back(0);
+    num_sampled_edges_.clear();
+    std::int64_t first = 0;
+    for (std::size_t hop = 0; hop + 1 < num_sampled_nodes_.size(); ++hop) {
+      const std::int64_t end = first + num_sampled_nodes_[hop];
+      num_sampled_edges_.push_back(edges_.list_end(end) - edges_.list_end(first));
+      first = end;
+    }
+  }
+
+  /// Adds the edges of the piece's lists whose sources are nodes of the batch.
+  void induce_piece() {
+    if (options_.edge_times.exists) read_values();
+    take_whole_lists();
+    read_neighbors();
+    edges_.reserve(positions_.size());
+    std::size_t edge = 0;
+    for (std::size_t place = 0; place < lists_.size(); ++place) {
+      const std::uint64_t seed = nodes_.seed_of(piece_begin_ + place);
+      for (const std::size_t end = edge + counts_[place]; edge < end; ++edge) {
+        if (options_.edge_times.exists && times_[edge] > latest_[seed]) continue;
+        if (const auto source = nodes_.find(neighbors_[edge], seed)) edges_.add(*source, positions_[edge]);
+      }
+      edges_.end_list();
+    }
+  }
+
+  void read_seed_times(std::span<const std::int64_t> seeds) {
+    if (options_.edge_times.exists) {
+      throw std::invalid_argument("the seeds have no times, which sampling by the times of edges needs");
+    }
+    for (const std::int64_t seed : seeds) latest_.push_back(time_of_node(static_cast<std::uint64_t>(seed)));
+  }
+
+  [[nodiscard]] std::int64_t time_of_node(std::uint64_t node) const {
+    std::int64_t time = 0;
+    const Column& column = options_.node_times;
+    convert(column.type, column.values.data() + node * bytes_of(column.type), 1, &time);
+    return time;
+  }
+
+  NeighborOptions options_;
+  SubgraphNodes nodes_;
+  SubgraphEdges edges_;
+  ListReader<Lists> reader_;
+  ListDraws draws_;
+  std::size_t num_expanded_ = 0;
+  std::vector<std::int64_t> latest_;  // of each seed
+  std::vector<std::int64_t> num_sampled_nodes_;
+  std::vector<std::int64_t> num_sampled_edges_;
+  // Of one piece:
+  std::size_t piece_begin_ = 0;
+  std::vector<ListOfNode> lists_;
+  std::vector<double> weights_;  // of whole lists, as times_
+  std::vector<std::int64_t> times_;
+  std::vector<std::size_t> counts_;  // positions per list
+  std::vector<std::uint64_t> positions_;
+  std::vector<std::uint64_t> neighbors_;
+  std::size_t most_edges_in_piece_ = 0;
+};
+
+}  // namespace diskhop
