@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch_geometric.data import Data
 
+from diskhop import from_pyg
 from diskhop._native import BufferPool
 from diskhop.batches.record import decode_batch, encode_batch
 from diskhop.batches.trace import TraceReader, TraceWriter
 from diskhop.budget import Budget
-from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import ConfigError
 from diskhop.pipeline.batch import MiniBatch, Pass
@@ -23,19 +26,28 @@ from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import NodeRows, Purpose, SampledBatch, SamplerSpec
+from diskhop.protocols import NodeRows, Purpose, SampledBatch, Sampler, SamplerSpec, SeedTimes
 from diskhop.sampling.cached_topology import NeighborCacheOptions, open_cached_topology
-from diskhop.sampling.samplers import SAMPLERS, open_sampler
+from diskhop.sampling.neighbor_ways import NeighborWays
+from diskhop.sampling.samplers import SAMPLERS, lists_of, open_sampler
 from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
 from diskhop.stores.stores import STORES
 from tests.graphs import threads_engine
 from tests.packed import pack
-from tests.runs import small_graph
 from tests.toys import first_neighbors
 from tests.unit.sampling_oracle import assert_same_batch
 
-SPECS = [spec for kind in (*SAMPLERS.values(), first_neighbors.KIND) for spec in kind.examples]
+# Samplers that draw by columns, which the graph of these tests has.
+BY_COLUMNS = [
+    NeighborWays(weights="edge_weight").spec((4, 3)),
+    NeighborWays(weights="edge_weight", replace=True, subgraph="induced").spec((3, 2)),
+    NeighborWays(times="time").spec((4, 3)),
+    NeighborWays(times="time", strategy="last", subgraph="bidirectional").spec((4, 3)),
+    NeighborWays(times="edge_time", weights="edge_weight", subgraph="induced").spec((4, 3)),
+    NeighborWays(times="edge_time", strategy="last", replace=True).spec((4, 3)),
+]
+SPECS = [spec for kind in (*SAMPLERS.values(), first_neighbors.KIND) for spec in kind.examples] + BY_COLUMNS
 BATCH_SIZE = 60
 SEED = 5
 
@@ -57,16 +69,31 @@ def _toy_registered() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    path = tmp_path_factory.mktemp("graphs") / "sbm"
-    options = {"num_nodes": 1500, "dim": 20, "num_classes": 3, "num_edges": 9000, "train_fraction": 0.25, "seed": 2}
-    small_graph(path, homophily=0.7, signal=1.0, **options)
-    return open_dataset(path)
+    num_nodes, num_edges = 1500, 9000
+    rng = np.random.default_rng(2)
+    sources = (rng.random(num_edges) ** 2 * num_nodes).astype(np.int64)
+    graph = Data(
+        x=torch.from_numpy(rng.random((num_nodes, 20), np.float32)),
+        y=torch.from_numpy(rng.integers(0, 3, num_nodes)),
+        train_mask=torch.from_numpy(rng.random(num_nodes) < 0.25),
+        edge_index=torch.from_numpy(np.stack([sources, rng.integers(0, num_nodes, num_edges)])),
+        edge_weight=torch.from_numpy(rng.exponential(size=num_edges).astype(np.float32)),
+        edge_time=torch.from_numpy(rng.integers(0, 20, num_edges)),
+        time=torch.from_numpy(rng.integers(0, 20, num_nodes).astype(np.int16)),
+    )
+    return from_pyg(graph, tmp_path_factory.mktemp("graphs") / "random")
 
 
 def seeds_of(dataset: Dataset) -> NodeRows:
     seeds = dataset.split_rows("train")
     assert seeds is not None
     return seeds
+
+
+def times_of(dataset: Dataset, spec: SamplerSpec) -> SeedTimes:
+    """Times of the seeds, where edges have times."""
+    is_by_edges = ("times", "edge_time") in spec.parameters
+    return np.arange(len(seeds_of(dataset))) % 20 if is_by_edges else None
 
 
 def pass_over(dataset: Dataset, spec: SamplerSpec) -> Pass:
@@ -80,25 +107,33 @@ def pass_over(dataset: Dataset, spec: SamplerSpec) -> Pass:
         seed=SEED,
         purpose=Purpose.TRAIN,
         epoch=0,
+        times=times_of(dataset, spec),
     )
 
 
 def sample_all(dataset: Dataset, spec: SamplerSpec) -> list[SampledBatch]:
     """The batches without a pipeline, of the mapped topology."""
     wanted = pass_over(dataset, spec)
-    with open_topology(dataset.topology, "mapped", threads_engine(), Budget(1)) as topology:
+    with open_topology(lists_of(dataset, [spec]), "mapped", threads_engine(), Budget(1)) as topology:
         sampler = open_sampler(topology, spec, SEED)
-        return [
-            sampler.sample(wanted.seeds_of(number), purpose=wanted.purpose, epoch=0, number=number)
-            for number in wanted.numbers
-        ]
+        return [sample(sampler, wanted, number) for number in wanted.numbers]
+
+
+def sample(sampler: Sampler, wanted: Pass, number: int) -> SampledBatch:
+    seeds, times = wanted.seeds_of(number), wanted.times_of(number)
+    return sampler.sample(seeds, purpose=wanted.purpose, epoch=0, number=number, times=times)
 
 
 def plan_for(
     dataset: Dataset, spec: SamplerSpec, store: str, scratch: Path, *, is_lent: bool, threads: int, **more: Any
 ) -> SampledPlan:
     seed_set = SeedSet(
-        purpose=Purpose.TRAIN, seeds=seeds_of(dataset), batch_size=BATCH_SIZE, sampler=spec, is_shuffled=False
+        purpose=Purpose.TRAIN,
+        seeds=seeds_of(dataset),
+        batch_size=BATCH_SIZE,
+        sampler=spec,
+        is_shuffled=False,
+        times=times_of(dataset, spec),
     )
     workload = Workload(
         seed_sets=(seed_set,),
@@ -147,6 +182,8 @@ def test_every_store_serves_it(
 
 @each_spec
 def test_batches_packed_ahead_are_replayed(dataset: Dataset, tmp_path: Path, spec: SamplerSpec) -> None:
+    if times_of(dataset, spec) is not None:
+        pytest.skip("training has no times of its own for seeds")
     plan = plan_for(dataset, spec, "packed", tmp_path, is_lent=False, threads=1)
     wanted = pass_over(dataset, spec)
     samples = Samples(
@@ -182,7 +219,7 @@ def test_a_trace_has_them_as_they_were(dataset: Dataset, tmp_path: Path, spec: S
 @each_spec
 def test_every_topology_gives_the_same_batches(dataset: Dataset, spec: SamplerSpec) -> None:
     expected = sample_all(dataset, spec)
-    wanted = pass_over(dataset, spec)
+    wanted, files = pass_over(dataset, spec), lists_of(dataset, [spec])
     for topology in ("memory", "cached", "uncached"):
         if spec.kind == "first" and topology != "memory":
             continue  # the toy reads whole lists
@@ -190,15 +227,14 @@ def test_every_topology_gives_the_same_batches(dataset: Dataset, spec: SamplerSp
         cache_bytes = 10_000 if topology == "cached" else 0
         options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=4096)
         opened = (
-            open_topology(dataset.topology, "memory", engine, budget)
+            open_topology(files, "memory", engine, budget)
             if topology == "memory"
-            else open_cached_topology(dataset.topology, options, engine, budget, pool)
+            else open_cached_topology(files, options, engine, budget, pool)
         )
         with opened as lists:
             sampler = open_sampler(lists, spec, SEED, pool)
             for number in (*reversed(wanted.numbers), 0):
-                batch = sampler.sample(wanted.seeds_of(number), purpose=wanted.purpose, epoch=0, number=number)
-                assert_same_batch(batch, expected[number])
+                assert_same_batch(sample(sampler, wanted, number), expected[number])
             assert sampler.workspace_bytes >= 0
 
 
