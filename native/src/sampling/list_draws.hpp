@@ -19,7 +19,7 @@ namespace diskhop {
 
 inline constexpr std::uint64_t all_neighbors = std::numeric_limits<std::uint64_t>::max();  // the fan-out -1
 
-/// What a draw from one list depends on. weights, times: of its edges, or empty without any.
+/// Everything that a draw from one list depends on. weights, times: of its edges, or empty without any.
 struct ListToDraw {
   ListOfNode list;
   std::uint64_t fanout;

@@ -36,7 +36,7 @@ _READ_DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", 
 
 
 class ColumnUse(NamedTuple):
-    """What a sampler uses a column for, WEIGHTS or TIMES, and the column's name."""
+    """The use of a column to a sampler, WEIGHTS or TIMES, and the column's name."""
 
     use: str
     name: str
