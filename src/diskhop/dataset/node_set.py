@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np

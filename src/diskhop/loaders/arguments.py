@@ -19,20 +19,13 @@ from torch_geometric.sampler import NumNeighbors
 from diskhop.config.options import require
 from diskhop.errors import ConfigError
 from diskhop.loaders.checks import require_flags, whole_numbers
-from diskhop.protocols import SamplerSpec, neighbor_spec
+from diskhop.protocols import SamplerSpec
+from diskhop.sampling.neighbor_ways import NeighborWays
 
 # Values that change nothing, and the reason to refuse any other.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "input_time": ((None,), "temporal sampling is not supported"),
-    "replace": ((False,), "draws are without replacement"),
-    "subgraph_type": (("directional",), "only 'directional' subgraphs are sampled"),
-    "disjoint": ((False,), "disjoint subgraphs are not supported"),
-    "temporal_strategy": (("uniform",), "temporal sampling is not supported"),
-    "time_attr": ((None,), "temporal sampling is not supported"),
-    "weight_attr": ((None,), "neighbours are drawn uniformly"),
     "transform_sampler_output": ((None,), "rows are fetched by then; use transform, which gets the finished batch"),
     "neighbor_sampler": ((None,), "pass a SamplerSpec as num_neighbors"),
-    "directed": ((True,), "pass subgraph_type='induced' in place of directed=False"),
     "batch_sampler": ((None,), "pass the order as sampler, and a batch_size"),
     "worker_init_fn": ((None,), "there are no worker processes to call it in"),
     "timeout": ((0,), "errors of a stage are raised at once; leave it at 0"),
@@ -104,19 +97,25 @@ def seed_of(seed: int, generator: torch.Generator | None) -> int:
     return int(torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator))
 
 
-def resolve_sampler(num_neighbors: Any, edge_type: tuple[str, str, str] | None = None) -> SamplerSpec:
+def resolve_sampler(
+    num_neighbors: Any, ways: NeighborWays, edge_type: tuple[str, str, str] | None = None
+) -> SamplerSpec:
     """Return the sampler of fan-outs, or the sampler given.
 
+    ways: how neighbours are drawn.
     edge_type: the only type of edges, whose fan-outs may be in a dict; None: edges have no type.
     """
     num_neighbors = _fanouts_of_type(num_neighbors, edge_type)
     if isinstance(num_neighbors, SamplerSpec):
         whole_numbers("num_neighbors", num_neighbors.fanouts, "[10, 10]")
+        if ways != NeighborWays():
+            given = ", ".join(name for name, _ in ways.parameters())
+            raise ConfigError(f"num_neighbors is a SamplerSpec, which says itself how to draw; set {given} in it")
         return num_neighbors
     if isinstance(num_neighbors, str | dict) or not isinstance(num_neighbors, Sequence):
         shown = reprlib.repr(num_neighbors)
         raise ConfigError(f"num_neighbors must be a list with one count per hop, got {shown}; pass [10, 10]")
-    return neighbor_spec(whole_numbers("num_neighbors", num_neighbors, "[10, 10]"))
+    return ways.spec(whole_numbers("num_neighbors", num_neighbors, "[10, 10]"))
 
 
 def _fanouts_of_type(num_neighbors: Any, edge_type: tuple[str, str, str] | None) -> Any:

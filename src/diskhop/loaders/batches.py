@@ -22,7 +22,7 @@ from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.repeated import repeat_seeds
 from diskhop.nn.layers.aggregate import Block
 from diskhop.pipeline.batch_values import OpenValues
-from diskhop.protocols import NodeIds, NodeRows, SampledBatch
+from diskhop.protocols import NodeIds, NodeRows, SampledBatch, SeedTimes
 
 Batch: TypeAlias = Data | HeteroData
 
@@ -58,12 +58,19 @@ class BatchMaker:
         self._x_info = None if x is None or x.stored_as != "features" else x
         self._data = data
 
-    def make(self, sampled: SampledBatch, x: torch.Tensor, seeds: NodeIds, input_id: NDArray[np.int64]) -> Batch:
+    def make(
+        self,
+        sampled: SampledBatch,
+        x: torch.Tensor,
+        seeds: NodeIds,
+        input_id: NDArray[np.int64],
+        seed_time: SeedTimes = None,
+    ) -> Batch:
         """Make a batch.
 
         x: features of its nodes, with no columns where there are none.
         seeds: rows of its seeds; some may be there repeatedly, of which the sampled batch has one.
-        input_id: of the seeds.
+        input_id, seed_time: of the seeds.
         """
         if len(seeds) > sampled.num_seeds:
             sampled, of_nodes = repeat_seeds(sampled, seeds)
@@ -84,8 +91,13 @@ class BatchMaker:
             nodes["num_nodes"] = sampled.num_nodes
         nodes["input_id"] = torch.from_numpy(np.ascontiguousarray(input_id))
         nodes["batch_size"] = sampled.num_seeds
-        nodes["num_sampled_nodes"] = list(sampled.num_sampled_nodes)
-        edges["num_sampled_edges"] = list(sampled.num_sampled_edges)
+        if seed_time is not None:
+            nodes["seed_time"] = torch.from_numpy(seed_time)
+        if sampled.seed_of is not None:
+            nodes["batch"] = torch.from_numpy(sampled.seed_of)
+        if sampled.by_hop:
+            nodes["num_sampled_nodes"] = list(sampled.num_sampled_nodes)
+            edges["num_sampled_edges"] = list(sampled.num_sampled_edges)
         if "block" not in edges:
             edges["block"] = block
         return batch

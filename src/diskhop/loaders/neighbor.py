@@ -37,6 +37,7 @@ from diskhop.loaders.input_nodes import resolve_input_nodes
 from diskhop.loaders.opened import OpenGraph, graph_of
 from diskhop.loaders.orders import SeedOrder, checked_positions
 from diskhop.loaders.sampled import SampledLoader
+from diskhop.loaders.ways import is_disjoint, resolve_input_time, resolve_ways
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch
@@ -61,6 +62,15 @@ class NeighborLoader(SampledLoader):
     input_nodes: 'train', 'valid' or 'test', ids of the source, names if the nodes have some, a boolean mask in the
         order of Dataset.node_ids(), or None for all nodes in that order. Of a typed graph also 'type' or
         ('type', nodes).
+    input_time: a time per input node, whole numbers; default: the times of the nodes. Batches give it as seed_time.
+    replace: True to draw neighbours with replacement; a fan-out of -1 still takes each once.
+    subgraph_type: 'directional' for the drawn edges; 'bidirectional' for those and their opposites, each once; or
+        'induced' for all edges among a batch's nodes. The last two have no num_sampled_nodes and num_sampled_edges.
+    disjoint: True for a subgraph per seed. A node is there once per subgraph, and `batch` has the seed of each node.
+    temporal_strategy: 'uniform', or 'last' for the latest neighbours that are not later than the seed.
+    time_attr: name of the times of nodes or edges. No neighbour is later than its seed. It implies disjoint.
+    weight_attr: name of the edge weights that are the probabilities of draws. An edge of weight 0 is never drawn.
+    directed: False is the old name of subgraph_type='induced'.
     batch_size: seed nodes per batch.
     shuffle: True to shuffle the seed nodes in every epoch.
     drop_last: True to drop the last batch if it is smaller than the others.
@@ -130,20 +140,16 @@ class NeighborLoader(SampledLoader):
         split: int | None = None,
         **loader_arguments: Any,
     ) -> None:
-        refuse_unsupported(
-            "NeighborLoader",
-            {
-                "input_time": input_time,
-                "replace": replace,
-                "subgraph_type": subgraph_type,
-                "disjoint": disjoint,
-                "temporal_strategy": temporal_strategy,
-                "time_attr": time_attr,
-                "weight_attr": weight_attr,
-                "transform_sampler_output": transform_sampler_output,
-                "neighbor_sampler": neighbor_sampler,
-                "directed": directed,
-            },
+        refused = {"transform_sampler_output": transform_sampler_output, "neighbor_sampler": neighbor_sampler}
+        refuse_unsupported("NeighborLoader", refused)
+        ways = resolve_ways(
+            replace=replace,
+            subgraph_type=subgraph_type,
+            disjoint=disjoint,
+            temporal_strategy=temporal_strategy,
+            time_attr=time_attr,
+            weight_attr=weight_attr,
+            directed=directed,
         )
         loader_arguments |= {"is_sorted": is_sorted, "filter_per_worker": filter_per_worker}
         given = torch_arguments("NeighborLoader", loader_arguments)
@@ -160,11 +166,15 @@ class NeighborLoader(SampledLoader):
         self.batch_size = int(batch_size)
         self.shuffle = bool(shuffle)
         self.drop_last = bool(drop_last)
-        self._sampler = resolve_sampler(num_neighbors, self.data.only_edges.ends if self.data.is_typed else None)
+        edge_type = self.data.only_edges.ends if self.data.is_typed else None
+        self._sampler = resolve_sampler(num_neighbors, ways, edge_type)
         id_map = self.data.id_map()
         nodes = resolve_input_nodes(self.data, id_map, input_nodes, split, input_id)
         self._seeds, self._purpose, self._input_ids = nodes.rows, nodes.purpose, nodes.input_ids
-        self._may_repeat = given.order is not None or len(np.unique(self._seeds)) < len(self._seeds)
+        self._times = resolve_input_time(self.data, self._sampler, input_time, len(self._seeds))
+        self._merges = not is_disjoint(self._sampler)
+        repeats = given.order is not None or len(np.unique(self._seeds)) < len(self._seeds)
+        self._may_repeat = self._merges and repeats
         self._order = None
         if given.order is not None:
             self._order = SeedOrder(given.order, len(self._seeds), shuffle=self.shuffle)
@@ -191,6 +201,7 @@ class NeighborLoader(SampledLoader):
             sampler=self._sampler,
             is_shuffled=self.shuffle or self._order is not None,
             may_repeat=self._may_repeat,
+            times=self._times,
         )
         self._graph = OpenGraph(
             "NeighborLoader",
@@ -205,11 +216,13 @@ class NeighborLoader(SampledLoader):
         )
 
     def _held_bytes(self, id_map: IdMap) -> dict[str, int]:
-        """Bytes that the loader holds: seeds, their order, the seeds in that order, and perhaps their input_id."""
+        """Bytes that the loader holds: seeds, their order, the seeds in that order, and their input_id and times."""
         num_ordered = len(self._seeds) if self._order is None else len(self._order)
         held = {"seeds": self._seeds.nbytes + 16 * num_ordered}
         if self._input_ids is not None:
             held["seeds"] += self._input_ids.nbytes
+        if self._times is not None:
+            held["seeds"] += self._times.nbytes + 8 * num_ordered
         return held | ({"original ids": id_map.num_bytes} if id_map.num_bytes else {})
 
     def __len__(self) -> int:
@@ -269,13 +282,15 @@ class NeighborLoader(SampledLoader):
             seed=self._seed,
             purpose=purpose,
             epoch=epoch,
-            may_repeat=self._may_repeat or purpose == Purpose.INFER,
+            may_repeat=self._may_repeat or (self._merges and purpose == Purpose.INFER),
+            times=None if self._times is None else self._times[order],
         )
 
         def make(sampled: SampledBatch, x: torch.Tensor) -> Batch:
             positions = order[sampled.number * batch_size :][:batch_size]
             input_id = positions if self._input_ids is None else self._input_ids[positions]
-            return maker.make(sampled, x, self._seeds[positions], input_id)
+            times = None if self._times is None else self._times[positions]
+            return maker.make(sampled, x, self._seeds[positions], input_id, times)
 
         return pipeline.run(wanted, make)
 
@@ -290,6 +305,6 @@ class NeighborLoader(SampledLoader):
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,
             "drop_last": self.drop_last,
-            "input_nodes": f"{len(self._seeds)} nodes, hash {hash_seeds(self._seeds)}",
+            "input_nodes": f"{len(self._seeds)} nodes, hash {hash_seeds(self._seeds, self._times)}",
             "draws": self._purpose.name.lower(),
         }

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Column, Engine, File, SharedScan
 from diskhop.budget import Budget
+from diskhop.dataset.attribute_set import StoredColumn
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import ColumnFile, EdgeSet
 from diskhop.dataset.node_set import NodeSet
 from diskhop.errors import ConfigError
-from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.sampling.whole_files import check_length, open_bytes
 from diskhop.system.memory import buffer_bytes
 
@@ -27,11 +27,13 @@ WEIGHTS, TIMES = "weights", "times"
 # Buffer of reads. Measured: four times as much makes no difference, a quarter leaves the disk idle.
 SCAN_BYTES = 4 << 20
 MAX_READ_BYTES = 512 << 10
+# Every plan has room for it before batches are in flight.
+_CHECK_BYTES = 1 << 20
 
 ColumnMode = Literal["memory", "mapped", "cached"]
 _IMPORT = {WEIGHTS: "--weight COLUMN", TIMES: "--time COLUMN"}
 # Kinds of NumPy's dtypes.
-_WEIGHT_KINDS, _TIME_KINDS = "iuf", "iu"
+_KINDS = {WEIGHTS: "iuf", TIMES: "iu"}
 _READ_DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32", "float64")
 
 
@@ -65,7 +67,7 @@ def find_column(dataset: Dataset, wanted: ColumnUse) -> ColumnFile:
     of_sets: dict[str, EdgeSet | NodeSet] = {"edges": edges}
     if wanted.use == TIMES:
         of_sets["nodes"] = nodes
-    found = {of: file for of, each in of_sets.items() if (file := each.number_file(_stored_name(each, wanted)))}
+    found = {of: column for of, each in of_sets.items() if (column := _number_column(each, wanted)) is not None}
     if len(found) > 1:
         raise ConfigError(
             f"{dataset.path}: '{wanted.name}' is an attribute of nodes and of edges, and times are of one of them; "
@@ -76,29 +78,38 @@ def find_column(dataset: Dataset, wanted: ColumnUse) -> ColumnFile:
             f"{dataset.path}: has no {wanted.use} '{wanted.name}' of one number each; it has "
             f"{_describe(of_sets, wanted.use)}"
         )
-    ((of, (path, dtype)),) = found.items()
-    allowed = _WEIGHT_KINDS if wanted.use == WEIGHTS else _TIME_KINDS
-    if dtype.kind not in allowed or dtype.name not in _READ_DTYPES:
+    ((of, column),) = found.items()
+    if not _is_readable(column, wanted.use):
         kind = "numbers" if wanted.use == WEIGHTS else "whole numbers"
         raise ConfigError(
-            f"{dataset.path}: {wanted.use} must be {kind} of up to 8 bytes, '{wanted.name}' is {dtype.name}; convert "
-            "the attribute and import the graph again"
+            f"{dataset.path}: {wanted.use} must be {kind} of up to 8 bytes, '{wanted.name}' is {column.dtype.name}; "
+            "convert the attribute and import the graph again"
         )
     return ColumnFile(
         use=wanted.use,
         name=wanted.name,
         of=of,
-        path=path,
-        dtype=dtype,
+        path=column.table.path,
+        dtype=column.dtype,
         num_values=counts[of],
         edge_ids=dataset.edge_ids() if of == "edges" else None,
     )
 
 
-def _stored_name(of: EdgeSet | NodeSet, wanted: ColumnUse) -> str:
-    """Return the attribute's name; of 'weights' or 'times', the one that is stored as such."""
-    stored = [name for name, info in of.attributes.items() if info.stored_as == wanted.name == wanted.use]
-    return stored[0] if stored and wanted.name not in of.attributes else wanted.name
+def _number_column(of: EdgeSet | NodeSet, wanted: ColumnUse) -> StoredColumn | None:
+    """Return the attribute with the wanted name, or the column that is stored as its use; None without numbers."""
+    name = wanted.name
+    if name == wanted.use and name not in of.attributes:
+        stored = [own for own, info in of.attributes.items() if info.stored_as == name]
+        name = stored[0] if stored else name
+    column = of.column(name)
+    if column is None or column.info.num_values != 1 or column.info.dtype in ("bool", "bfloat16"):
+        return None
+    return column
+
+
+def _is_readable(column: StoredColumn, use: str) -> bool:
+    return column.dtype.kind in _KINDS[use] and column.dtype.name in _READ_DTYPES
 
 
 def _describe(of_sets: Mapping[str, EdgeSet | NodeSet], use: str) -> str:
@@ -107,7 +118,7 @@ def _describe(of_sets: Mapping[str, EdgeSet | NodeSet], use: str) -> str:
         f"'{name}' of {of}"
         for of, each in of_sets.items()
         for name in each.attributes
-        if each.number_file(name) is not None
+        if (column := _number_column(each, ColumnUse(use, name))) is not None and _is_readable(column, use)
     ]
     return ", ".join(names) or f"none; import the graph with {_IMPORT[use]}"
 
@@ -177,9 +188,21 @@ def check_weights(files: Iterable[ColumnFile], engine: Engine, budget: Budget) -
     """Read weights from front to back once. Raises ConfigError for one that cannot be a probability."""
     for file in files:
         if file.use == WEIGHTS:
-            with budget.reserve("checking weights", 2 * TRANSFER_BYTES):
-                opened = File(str(file.path), "read")
-                refuse_weights(file, read_in_order(opened, file.num_bytes, engine, BufferPool(0)))
+            with budget.reserve("checking weights", _CHECK_BYTES):
+                refuse_weights(file, _blocks_of(file, engine))
+
+
+def _blocks_of(file: ColumnFile, engine: Engine) -> Iterator[NDArray[np.uint8]]:
+    """Read a column from front to back; a block is valid until the next is requested."""
+    opened = File(str(file.path), "read")
+    buffer = BufferPool(0).take(_CHECK_BYTES)
+    for start in range(0, file.num_bytes, _CHECK_BYTES):
+        num_bytes = min(file.num_bytes - start, _CHECK_BYTES)
+        aligned = -(-num_bytes // opened.offset_alignment) * opened.offset_alignment
+        places = (np.array([place], np.uint64) for place in (start, aligned, 0, num_bytes))
+        offset, length, target, required = places
+        engine.wait(engine.submit_read(opened, offset, length, buffer, target, required))
+        yield buffer[:num_bytes]
 
 
 def refuse_weights(file: ColumnFile, parts: Iterable[NDArray[np.uint8]]) -> None:

@@ -74,8 +74,9 @@ class NeighborSampler:
         Raises FormatError for damaged lists. With a cached topology it also raises ReadError, naming file and offset.
         """
         nodes = np.ascontiguousarray(seeds, dtype=np.int64)
+        latest = None if times is None else np.ascontiguousarray(times, dtype=np.int64)
         try:
-            sampled = self._core.sample(nodes, self._seed, purpose, epoch, number, self._pool, times)
+            sampled = self._core.sample(nodes, self._seed, purpose, epoch, number, self._pool, latest)
         except ValueError as error:
             self._refuse_weights()
             raise ConfigError(f"batch {number} cannot be sampled: {error}") from error
