@@ -55,6 +55,45 @@ def test_pygs_loader_gives_the_batches_of_ours_bit_for_bit(
         assert torch.equal(model(one.x, one.edge_index), model(other.x, other.edge_index))
 
 
+@pytest.mark.parametrize(
+    "ways",
+    [
+        {"replace": True, "weight_attr": "edge_weight"},
+        {"disjoint": True},
+        {"subgraph_type": "induced"},
+        {"subgraph_type": "bidirectional", "disjoint": True},
+        {"time_attr": "time"},
+        {"time_attr": "edge_time", "input_time": torch.arange(len(SEEDS))},
+    ],
+)
+def test_ways_to_sample_are_those_of_our_loader(tmp_path: Path, ways: dict[str, Any]) -> None:
+    data = graph()
+    data.edge_weight, data.edge_time = torch.arange(EDGES).float(), torch.arange(EDGES) % 80
+    data.time = torch.arange(NODES) % 20
+    dataset = diskhop.from_pyg(data, tmp_path / "graph")
+    of_seeds = {name: value for name, value in ways.items() if name == "input_time"}
+    of_stores = {name: value for name, value in ways.items() if name != "input_time"}
+    with stores_of(dataset, **of_stores) as stores:
+        theirs = [*NodeLoader(stores.data, stores.sampler, input_nodes=SEEDS, batch_size=40, **of_seeds)]
+    with diskhop.NeighborLoader(dataset, [4, 3], SEEDS, batch_size=40, memory="100MB", **ways) as own:
+        for one, other in zip(theirs, own, strict=True):
+            assert ("batch" in one, "seed_time" in one) == ("batch" in other, "seed_time" in other)
+            assert ("num_sampled_nodes" in one) == ("num_sampled_nodes" in other)
+            for name in ("n_id", "e_id", "edge_index", "x", "batch", "seed_time"):
+                assert name not in other or torch.equal(one[name], other[name]), name
+
+
+def test_links_are_sampled_without_times(pair: tuple[Data, Dataset]) -> None:
+    data, dataset = pair
+    links = data.edge_index[:, :10]
+    with stores_of(dataset, disjoint=True) as stores:
+        batch = next(iter(LinkLoader(stores.data, stores.sampler, edge_label_index=(None, links), batch_size=5)))
+        assert torch.equal(batch.n_id[batch.edge_label_index], links[:, :5])
+        assert batch.batch.max() == 4
+    with stores_of(dataset, time_attr="time") as stores, pytest.raises(ConfigError, match="without times here"):
+        next(iter(LinkLoader(stores.data, stores.sampler, edge_label_index=(None, links), batch_size=5)))
+
+
 def test_every_attribute_of_a_batch_is_asked_for_at_once(
     pair: tuple[Data, Dataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +219,7 @@ def test_bad_use_is_one_line(pair: tuple[Data, Dataset]) -> None:
             next(iter(NodeLoader(stores.data, stores.sampler, input_nodes=torch.tensor([NODES]))))
         times = torch.arange(len(SEEDS))
         loader = NodeLoader(stores.data, stores.sampler, input_nodes=SEEDS, input_time=times)
-        with pytest.raises(ConfigError, match="input_time has no effect with this sampler"):
+        with pytest.raises(ConfigError, match="input_time has no effect without time_attr"):
             next(iter(loader))
 
 

@@ -25,8 +25,6 @@ REASONS = {
     r"in_memory_dataset_imbalanced_sampler": "uses no loader of one large graph",
     r"hetero_neighbor_loader_basic|custom_hetero_neighbor_loader$|hetero_neighbor_loader_sampled_info": "several types",
     r"neighbor_loader_input_id|temporal_neighbor_loader_single_link|hetero_.*imbalanced": "several types",
-    r"bidirectional|induced": "subgraph_type is 'directional'",
-    r"temporal|weighted": "neighbours are drawn uniformly at any time",
 }
 
 

@@ -15,9 +15,10 @@ from diskhop.dataset.id_map import IdMap
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.opened import OpenGraph
 from diskhop.loaders.repeated import repeat_seeds
+from diskhop.loaders.ways import is_disjoint, resolve_input_time, times_of
 from diskhop.pipeline.pipeline import Pipeline
 from diskhop.pipeline.single import SingleBatches
-from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec, SourceIds
+from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec, SeedTimes, SourceIds
 from diskhop.runtime.process import OwnerProcess
 from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.seeds import SeedSet, distinct_seeds
@@ -33,6 +34,9 @@ class PygGraph:
     batch_size: seed nodes per batch that memory is divided for; larger batches take what is left.
     batches_per_epoch: batches after which the draws are of the next epoch; 0: all are of the first one.
     choices: those of a Workload.
+
+    is_disjoint: whether each seed has a subgraph of its own.
+    times: the times that neighbours are drawn by; None without any.
     """
 
     def __init__(
@@ -53,6 +57,8 @@ class PygGraph:
         self._batch_size = batch_size
         self._batches_per_epoch = batches_per_epoch
         self._choices = choices
+        self.is_disjoint = is_disjoint(sampler)
+        self.times = times_of(data, sampler)
         self._num_sampled = 0
         self._opened: _OpenHere | None = None
         self._pid = 0
@@ -67,15 +73,19 @@ class PygGraph:
         """Type of the edges as PyG names it; None for a graph without types."""
         return self.data.only_edges.ends if self.data.is_typed else None
 
-    def sample(self, ids: NDArray[np.int64]) -> tuple[SampledBatch, SourceIds, torch.Tensor | None]:
+    def sample(
+        self, ids: NDArray[np.int64], input_time: Any = None
+    ) -> tuple[SampledBatch, SourceIds, torch.Tensor | None]:
         """Sample the neighbourhood of seed nodes, given by ids of the source; some may repeat.
 
+        input_time: see NeighborLoader.
         Returns the batch, the ids of its nodes, and the source's numbers of its edges, if the dataset has them.
         """
         opened = self._open()
         seeds = opened.id_map.rows(SourceIds(ids), "input_nodes")
         epoch, number = self._next_draw()
-        sampled = opened.sample(distinct_seeds(seeds), epoch, number)
+        times = resolve_input_time(self.data, self.sampler, input_time, len(seeds))
+        sampled = opened.sample(seeds if self.is_disjoint else distinct_seeds(seeds), epoch, number, times)
         if len(seeds) > sampled.num_seeds:
             sampled, _ = repeat_seeds(sampled, seeds)
         edge_ids = opened.maker.values.edge_ids(sampled.edge_positions)
@@ -124,12 +134,17 @@ class PygGraph:
 
     def open_graph(self, budget: Budget, id_map: IdMap) -> OpenGraph:
         """Plan and open the graph within a budget."""
+        seeds = id_map.all_rows()
+        # Of seeds that are later than everything: no batch is larger.
+        are_of_edges = self.times is not None and self.times.of == "edges"
+        latest = np.full(len(seeds), np.iinfo(np.int64).max) if are_of_edges else None
         seed_set = SeedSet(
             purpose=Purpose.TRAIN,
-            seeds=id_map.all_rows(),
+            seeds=seeds,
             batch_size=self._batch_size,
             sampler=self.sampler,
             is_shuffled=True,
+            times=latest,
         )
         return OpenGraph(
             "PygStores",
@@ -159,10 +174,10 @@ class _OpenHere:
         self._pipeline: Pipeline | None = None
         self._use()
 
-    def sample(self, seeds: NodeIds, epoch: int, number: int) -> SampledBatch:
-        """Sample the neighbourhood of rows, each once."""
+    def sample(self, seeds: NodeIds, epoch: int, number: int, times: SeedTimes) -> SampledBatch:
+        """Sample the neighbourhood of rows, each once unless it has a subgraph of its own."""
         self._use()
-        return self._sampler.sample(seeds, purpose=Purpose.TRAIN, epoch=epoch, number=number)
+        return self._sampler.sample(seeds, purpose=Purpose.TRAIN, epoch=epoch, number=number, times=times)
 
     def fetch(self, rows: NodeIds) -> torch.Tensor:
         """Return features of rows, in the dtype that batches have them in."""

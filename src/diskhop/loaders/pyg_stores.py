@@ -28,6 +28,7 @@ from diskhop.loaders.arguments import resolve_sampler
 from diskhop.loaders.checks import path_of, require_texts, size_of
 from diskhop.loaders.opened import graph_of
 from diskhop.loaders.pyg_graph import PygGraph
+from diskhop.loaders.ways import resolve_ways
 from diskhop.nn.layers.aggregate import Block
 from diskhop.protocols import NodeRows
 from diskhop.system.memory import default_memory_bytes
@@ -46,6 +47,8 @@ class PygStores:
 
     dataset: a Dataset or its path.
     num_neighbors: neighbours drawn per hop, -1 for all; or a SamplerSpec.
+    replace, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr: see NeighborLoader. Links are sampled
+        without times.
     batch_size: seed nodes per batch that memory is divided for. Larger batches take what is left.
     batches_per_epoch: number of batches after which draws are those of the next epoch, without workers; default: none.
     memory, store, engine, threads, cache, pinned, disk, scratch, seed: see NeighborLoader.
@@ -60,6 +63,12 @@ class PygStores:
         *,
         batch_size: int = 1000,
         batches_per_epoch: int = 0,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
         memory: int | str | None = None,
         store: str | None = None,
         cache: int | str | None = None,
@@ -73,11 +82,19 @@ class PygStores:
         check_options({"batch_size": batch_size, "seed": seed}, "PygStores", (SampledConfig,))
         check_arguments("PygStores", SampledConfig, threads=threads, max_batches=batches_per_epoch)
         require_texts(store=store, engine=engine, pinned=pinned)
+        ways = resolve_ways(
+            replace=replace,
+            subgraph_type=subgraph_type,
+            disjoint=disjoint,
+            temporal_strategy=temporal_strategy,
+            time_attr=time_attr,
+            weight_attr=weight_attr,
+        )
         data = graph_of(dataset, None, 0)
         memory_bytes = size_of("memory", memory)
         self._graph = PygGraph(
             data,
-            resolve_sampler(num_neighbors, data.only_edges.ends if data.is_typed else None),
+            resolve_sampler(num_neighbors, ways, data.only_edges.ends if data.is_typed else None),
             seed=int(seed),
             memory_bytes=default_memory_bytes() if memory_bytes is None else memory_bytes,
             batch_size=int(batch_size),
@@ -213,30 +230,43 @@ class DiskSampler(BaseSampler):  # type: ignore[misc]
         """Sample the neighbourhood of the ends of edges, and of negatives, which PyG draws; see BaseSampler."""
         num_ids = DiskEdges(self._graph).get_all_edge_attrs()[0].size[0]
         num_nodes = num_ids if self._graph.node_type is None else {self._graph.node_type: num_ids}
-        return edge_sample(index, self._sample, num_nodes, disjoint=False, neg_sampling=neg_sampling)
+        if self._graph.times is not None:
+            raise ConfigError("links are sampled without times here; leave out time_attr")
+        disjoint = self._graph.is_disjoint
+        return edge_sample(index, self._sample, num_nodes, disjoint=disjoint, neg_sampling=neg_sampling)
 
     def _sample(self, seeds: Any, times: Any) -> SamplerOutput | HeteroSamplerOutput:
-        if times is not None:
-            raise ConfigError("input_time has no effect with this sampler; pass no times")
+        if isinstance(times, dict):
+            times = times.get(self._graph.node_type)
         node_type, edge_type = self._graph.node_type, self._graph.edge_type
         if isinstance(seeds, dict):
             if [*seeds] != [node_type]:
                 raise ConfigError(f"seed nodes are of type {', '.join(map(str, seeds))}, and the nodes are {node_type}")
             seeds = seeds[node_type]
-        sampled, ids, edge_ids = self._graph.sample(seeds.numpy())
+        sampled, ids, edge_ids = self._graph.sample(seeds.numpy(), times)
         row, col = Block.of(sampled).layer(0).edge_index()
-        node, num_nodes, num_edges = torch.from_numpy(ids), [*sampled.num_sampled_nodes], [*sampled.num_sampled_edges]
+        node = torch.from_numpy(ids)
+        batch = None if sampled.seed_of is None else torch.from_numpy(sampled.seed_of)
+        num_nodes = [*sampled.num_sampled_nodes] if sampled.by_hop else None
+        num_edges = [*sampled.num_sampled_edges] if sampled.by_hop else None
         if node_type is None:
             return SamplerOutput(
-                node=node, row=row, col=col, edge=edge_ids, num_sampled_nodes=num_nodes, num_sampled_edges=num_edges
+                node=node,
+                row=row,
+                col=col,
+                edge=edge_ids,
+                batch=batch,
+                num_sampled_nodes=num_nodes,
+                num_sampled_edges=num_edges,
             )
         return HeteroSamplerOutput(
             node={node_type: node},
             row={edge_type: row},
             col={edge_type: col},
             edge={edge_type: edge_ids},
-            num_sampled_nodes={node_type: num_nodes},
-            num_sampled_edges={edge_type: num_edges},
+            batch=None if batch is None else {node_type: batch},
+            num_sampled_nodes=None if num_nodes is None else {node_type: num_nodes},
+            num_sampled_edges=None if num_edges is None else {edge_type: num_edges},
         )
 
 

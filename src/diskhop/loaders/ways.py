@@ -9,6 +9,7 @@ import numpy as np
 
 from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_set import ColumnFile
 from diskhop.errors import ConfigError
 from diskhop.loaders.checks import require_flags, require_texts
 from diskhop.loaders.node_arrays import node_array
@@ -28,7 +29,7 @@ def resolve_ways(
     temporal_strategy: Any,
     time_attr: Any,
     weight_attr: Any,
-    directed: Any,
+    directed: Any = True,
 ) -> NeighborWays:
     """Return how neighbours are drawn by PyG's arguments. Raises ConfigError."""
     require_flags(replace=replace, disjoint=disjoint, directed=directed)
@@ -55,12 +56,17 @@ def is_disjoint(sampler: SamplerSpec) -> bool:
     return sampler.kind == NEIGHBOR and ways_of(sampler).is_disjoint
 
 
+def times_of(dataset: Dataset, sampler: SamplerSpec) -> ColumnFile | None:
+    """Return the times that a sampler draws by; None if it draws without."""
+    return next((file for file in find_columns(dataset, [sampler]) if file.use == TIMES), None)
+
+
 def resolve_input_time(dataset: Dataset, sampler: SamplerSpec, input_time: Any, num_seeds: int) -> SeedTimes:
     """Return a time per seed, int64; None for the times of the nodes, or for draws without times.
 
     Raises ConfigError for times that are missing or have no effect, and for columns that the dataset does not have.
     """
-    times = next((file for file in find_columns(dataset, [sampler]) if file.use == TIMES), None)
+    times = times_of(dataset, sampler)
     if times is None:
         if input_time is not None:
             raise ConfigError("input_time has no effect without time_attr; pass the name of times as time_attr")
