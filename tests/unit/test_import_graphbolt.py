@@ -135,8 +135,8 @@ def test_what_has_no_place_is_left_out_and_told(tmp_path: Path, capsys: pytest.C
     metadata = plain(tmp_path / "source")
     np.save(tmp_path / "source" / "links.npy", PAIRS.T)
     metadata["feature_data"] += [
-        entry("other.npy", domain="node", name="year"),
-        entry("other.npy", domain="edge", name="feat"),
+        entry("other.npy", domain="node", name="two words"),
+        {"domain": "edge", "name": "feat", "format": "torch", "path": "feat.pt"},
         {"domain": "node", "name": "x", "format": "torch", "path": "x.pt"},
     ]
     metadata["graph"]["feature_data"] = [entry("other.npy", domain="node", name="kept")]
@@ -146,9 +146,14 @@ def test_what_has_no_place_is_left_out_and_told(tmp_path: Path, capsys: pytest.C
     assert run(["import", str(source), str(tmp_path / "one"), "--json"]) == 0
     left_out = json.loads(capsys.readouterr().out)["import"]["left_out"]
     assert left_out.pop(0) == "graph: feature_data (kept)"
-    assert left_out == ["feature_data[1] (year)", "feature_data[2] (feat)", "feature_data[3] (x)", "tasks[0] (links)"]
+    assert left_out == [
+        "feature_data[1] (two words)",
+        "feature_data[2] (feat)",
+        "feature_data[3] (x)",
+        "tasks[0] (links)",
+    ]
     assert run(["import", str(source), str(tmp_path / "two")]) == 0
-    assert "feature_data[1] (year)" in capsys.readouterr().out
+    assert "feature_data[1] (two words)" in capsys.readouterr().out
     assert imported(source).num_classes == 5
 
 

@@ -59,9 +59,13 @@ def export(
             overwrite=overwrite,
         )
     if as_json:
-        print_json({"path": str(exported.path), "format": exported.format_name, "files": exported.files})
+        left_out = {"left_out": list(exported.left_out)} if exported.left_out else {}
+        print_json({"path": str(exported.path), "format": exported.format_name, "files": exported.files, **left_out})
         return
     files = [(name, format_bytes(num_bytes)) for name, num_bytes in exported.files.items()]
+    if exported.left_out:
+        why = f"format '{format_name}' does not store attributes; use --format numpy"
+        files.append(("not exported", f"{', '.join(exported.left_out)} ({why})"))
     print_pairs([("exported", f"{source} to {exported.path}"), *files])
 
 

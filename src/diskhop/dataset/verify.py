@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import EdgeSet
 from diskhop.dataset.files import check_length, dataset_files, drop_cached_pages, read_blocks, read_manifest, read_whole
@@ -123,6 +124,7 @@ def _describe_nodes(nodes: NodeSet) -> dict[str, Any]:
             "row_stride": table.row_stride,
             "bytes": table.num_rows * table.row_stride,
         }
+    description |= _describe_attributes(nodes.attributes)
     labels = nodes.label_rows()
     if labels is not None:
         description["labels"] = _describe_labels(nodes, labels)
@@ -166,4 +168,15 @@ def _describe_edges(edges: EdgeSet) -> dict[str, Any]:
         "edge_ids": edges.edge_ids() is not None,
         "weights": edges.edge_weights() is not None,
         "times": edges.edge_times() is not None,
+        **_describe_attributes(edges.attributes),
     }
+
+
+def _describe_attributes(attributes: Mapping[str, AttributeInfo]) -> dict[str, Any]:
+    """Describe the attributes that have values of their own."""
+    own = {
+        name: {"dtype": info.dtype, "shape": list(info.shape)}
+        for name, info in attributes.items()
+        if not info.stored_as
+    }
+    return {"attributes": own} if own else {}

@@ -12,7 +12,7 @@ from diskhop.dataset.build.files import DatasetFiles
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import SPLIT_NAMES, VALUES
 from diskhop.errors import ConfigError
-from diskhop.exporting.columns import EdgeColumns, NodeColumns, read_rows
+from diskhop.exporting.columns import EdgeColumns, NodeColumns, export_dtype, read_rows
 from diskhop.exporting.npy_files import write_names, write_npy, write_number
 from diskhop.runtime.work_tools import WorkTools
 
@@ -27,6 +27,7 @@ def export_arrays(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> Non
         write_npy(files, "original_ids.npy", np.int64, (nodes.count,), nodes.original_blocks())
     if nodes.nodes.feature_dim:
         write_npy(files, "x.npy", nodes.feature_dtype, (nodes.count, nodes.nodes.feature_dim), nodes.features())
+    _write_attributes(nodes, "node", nodes.count, files)
     _write_labels(nodes, files)
     _write_splits(nodes, files, work)
     if edges is not None:
@@ -35,6 +36,7 @@ def export_arrays(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> Non
         for name in ("weight", "time"):
             if name in edges.dtypes:
                 write_npy(files, f"edge_{name}.npy", edges.dtypes[name], (edges.count,), edges.column(name))
+        _write_attributes(edges, "edge", edges.count, files)
         if "edge_id" in edges.dtypes:
             write_npy(files, "edge_ids.npy", np.int64, (edges.count,), edges.column("edge_id"))
     _write_triples(dataset, nodes, files)
@@ -53,6 +55,12 @@ def only_types(dataset: Dataset, format_name: str, work: WorkTools) -> tuple[Nod
     nodes = NodeColumns(dataset, node_type, work)
     edges = [EdgeColumns(dataset, edge_type, nodes, nodes, work) for edge_type in dataset.edges]
     return nodes, edges[0] if edges else None
+
+
+def _write_attributes(columns: NodeColumns | EdgeColumns, kind: str, count: int, files: DatasetFiles) -> None:
+    for name, info in columns.attributes().items():
+        path = "x.npy" if (kind, name) == ("node", "x") and len(info.shape) != 1 else f"{kind}.{name}.npy"
+        write_npy(files, path, export_dtype(info), (count, *info.shape), columns.attribute(name))
 
 
 def _write_labels(nodes: NodeColumns, files: DatasetFiles) -> None:

@@ -6,13 +6,15 @@ renumbered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.attribute_info import AttributeInfo
+from diskhop.dataset.attribute_set import StoredColumn
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.encoding import decode_rows, decoded_dtype
 from diskhop.dataset.files import check_length
@@ -89,6 +91,17 @@ class NodeColumns:
             columns = np.split(block, np.cumsum([widths[name] for name in names])[:-1], axis=1)
             yield [self._decode(name, column) for name, column in zip(names, columns, strict=True)]
 
+    def attributes(self) -> Mapping[str, AttributeInfo]:
+        """Return the attributes that have values of their own."""
+        return own_attributes(self.nodes.attributes)
+
+    def attribute(self, name: str) -> Iterator[NDArray[Any]]:
+        """Yield an attribute (rows, *shape) in blocks, of the dtype of export_dtype()."""
+        column = self.nodes.column(name)
+        assert column is not None, "it has values of its own"
+        moved = None if self._rows is None or not column.table.row_bytes else self._rows
+        return read_attribute(column, moved, f"{self.name}-{name}")
+
     def split(self, part: str, number: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Yield places and rows of the nodes in a part of a split, in its order, in blocks."""
         num_splits = self.nodes.num_splits
@@ -155,7 +168,7 @@ class EdgeColumns:
     def __init__(
         self, dataset: Dataset, edge_type: str, sources: NodeColumns, destinations: NodeColumns, work: WorkTools
     ) -> None:
-        edges = dataset.edges[edge_type]
+        edges = self._edges = dataset.edges[edge_type]
         self.name = edge_type
         self.count = edges.num_edges
         self._topology = edges.topology
@@ -191,6 +204,17 @@ class EdgeColumns:
     def column(self, name: str) -> Iterator[NDArray[Any]]:
         """Yield one column in blocks."""
         return tracked((block for (block,) in self.blocks([name])), self._work.progress, f"edges: {name}", self.count)
+
+    def attributes(self) -> Mapping[str, AttributeInfo]:
+        """Return the attributes that have values of their own."""
+        return own_attributes(self._edges.attributes)
+
+    def attribute(self, name: str) -> Iterator[NDArray[Any]]:
+        """Yield an attribute (edges, *shape) in blocks, of the dtype of export_dtype()."""
+        column = self._edges.column(name)
+        assert column is not None, "it has values of its own"
+        moved = None if self._rows is None or not column.table.row_bytes else self._rows
+        return read_attribute(column, moved, f"edges-{self.name}-{name}")
 
     def _in_list_order(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
         files = {
@@ -300,6 +324,31 @@ def read_rows(path: Path, row_bytes: int, num_rows: int, at_once: int | None = N
         raise ReadError(
             f"{path}: cannot be read: {error.strerror or error}; check its permissions and the disk"
         ) from error
+
+
+def own_attributes(attributes: Mapping[str, AttributeInfo]) -> dict[str, AttributeInfo]:
+    """Return the attributes that have values of their own."""
+    return {name: info for name, info in attributes.items() if not info.stored_as}
+
+
+def export_dtype(info: AttributeInfo) -> np.dtype[Any]:
+    """Return the dtype in which an attribute is exported: its own, or float32 for bfloat16."""
+    return np.dtype("<f4") if info.dtype == "bfloat16" else info.stored_dtype
+
+
+def read_attribute(column: StoredColumn, rows: RowMover | None, stage: str) -> Iterator[NDArray[Any]]:
+    """Yield an attribute in blocks. rows: brings it into another order; None: as it is."""
+    table = column.table
+    if table.row_bytes == 0:
+        yield np.empty((table.num_rows, *column.info.shape), export_dtype(column.info))
+        return
+
+    def stored() -> Iterator[NDArray[np.uint8]]:
+        return read_rows(table.path, table.row_bytes, table.num_rows)
+
+    for block in stored() if rows is None else rows.move(stored, table.row_bytes, stage=stage, key=stage):
+        values = column.shaped(np.ascontiguousarray(block))
+        yield (values.astype("<u4") << 16).view("<f4") if column.info.dtype == "bfloat16" else values
 
 
 def damaged(path: Path) -> FormatError:

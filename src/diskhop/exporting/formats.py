@@ -5,7 +5,7 @@ Nodes come out in the ascending order of their original ids, whatever their orde
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from diskhop.dataset.build.files import WRITER_BYTES, DatasetFiles
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.exporting.arrays import export_arrays
+from diskhop.exporting.columns import own_attributes
 from diskhop.exporting.graphbolt import export_graphbolt
 from diskhop.exporting.parquet import export_parquet
 from diskhop.importing.graphbolt.metadata import METADATA_NAME
@@ -30,10 +31,11 @@ from diskhop.system.memory import default_memory_bytes, default_threads
 
 
 class ExportFormat(NamedTuple):
-    """A format. write: writes its files. folders: the folders that it makes."""
+    """A format. write: writes its files. folders: the folders that it makes. keeps_attributes: whether it has them."""
 
     write: Callable[[Dataset, DatasetFiles, WorkTools], None]
     folders: FolderKind
+    keeps_attributes: bool = True
 
 
 def _kind(marker: str, *entries: str) -> FolderKind:
@@ -42,7 +44,7 @@ def _kind(marker: str, *entries: str) -> FolderKind:
 
 EXPORTS = {
     "numpy": ExportFormat(export_arrays, _kind("num_nodes.npy", "*.npy", "*.txt.gz")),
-    "parquet": ExportFormat(export_parquet, _kind("nodes.parquet", "edges.parquet")),
+    "parquet": ExportFormat(export_parquet, _kind("nodes.parquet", "edges.parquet"), keeps_attributes=False),
     # DGL keeps what it makes of the folder in it, as "preprocessed".
     "graphbolt": ExportFormat(
         export_graphbolt, _kind(METADATA_NAME, "nodes", "edges", "sets", "*.txt.gz", "preprocessed")
@@ -57,11 +59,13 @@ class Exported:
     path: the folder.
     format_name: a key of EXPORTS.
     files: bytes of each file, by its path in the folder.
+    left_out: attributes that the format does not store.
     """
 
     path: Path
     format_name: str
     files: dict[str, int]
+    left_out: tuple[str, ...] = ()
 
 
 def export_dataset(
@@ -113,4 +117,12 @@ def export_dataset(
             if path.is_file()
         }
         staged.publish()
-    return Exported(destination, format_name, files)
+    left_out = () if EXPORTS[format_name].keeps_attributes else tuple(_attributes(dataset))
+    return Exported(destination, format_name, files, left_out)
+
+
+def _attributes(dataset: Dataset) -> Iterator[str]:
+    for nodes in dataset.nodes.values():
+        yield from own_attributes(nodes.attributes)
+    for edges in dataset.edges.values():
+        yield from own_attributes(edges.attributes)

@@ -17,7 +17,7 @@ from diskhop.dataset.build.files import DatasetFiles
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.errors import ConfigError
-from diskhop.exporting.columns import EdgeColumns, NodeColumns
+from diskhop.exporting.columns import EdgeColumns, NodeColumns, export_dtype
 from diskhop.exporting.npy_files import write_names, write_npy
 from diskhop.importing.graphbolt.metadata import METADATA_NAME, SETS
 from diskhop.importing.graphbolt.source import FEATURES, LABELS, NODE_NAMES, ORIGINAL_IDS, TIMES, WEIGHTS
@@ -84,7 +84,17 @@ class _Folder:
                 self._add_feature(
                     "edge", entry_type, f"edges/{name}", feature, edges.dtypes[column], edges.count, values
                 )
+        self._write_attributes("edge", entry_type, f"edges/{name}", edges, edges.count)
         return entry_type | {"format": "numpy", "path": path}
+
+    def _write_attributes(
+        self, domain: str, entry_type: Entry, stem: str, columns: NodeColumns | EdgeColumns, count: int
+    ) -> None:
+        """Write attributes as feature_data of two dimensions."""
+        for name, info in columns.attributes().items():
+            path, shape = f"{stem}-{name}.npy", (count, info.num_values)
+            write_npy(self._files, path, export_dtype(info), shape, columns.attribute(name))
+            self._features.append(_feature(domain, entry_type, name, path))
 
     def _write_nodes(self, nodes: NodeColumns, tasks: dict[int, Entry]) -> None:
         entry_type = self._typed(nodes.name)
@@ -96,6 +106,7 @@ class _Folder:
             self._features.append(_feature("node", entry_type, FEATURES, f"{folder}-{FEATURES}.npy"))
         if nodes.original is not None:
             self._add_feature("node", entry_type, folder, ORIGINAL_IDS, np.int64, nodes.count, nodes.original_blocks())
+        self._write_attributes("node", entry_type, folder, nodes, nodes.count)
         # All labels, those of nodes in no split again, and a flag per node.
         num_bytes = nodes.count * (1 + 2 * (4 * info.num_tasks or 8) * info.has_labels)
         with self._work.budget.reserve("labels", num_bytes):

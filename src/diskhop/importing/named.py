@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.attribute_info import ATTRIBUTE_DTYPES, AttributeInfo
+from diskhop.dataset.attribute_info import ATTRIBUTE_DTYPES, ATTRIBUTE_NAME, MOST_DIMENSIONS, AttributeInfo
 from diskhop.dataset.manifest import MOST_COLUMNS, VALUES
+from diskhop.errors import SourceError
 from diskhop.importing.columns import count_tasks, label_kind_of
 from diskhop.importing.source import Column, SourceAttribute
 
@@ -30,6 +31,25 @@ def own_attribute(column: Column) -> SourceAttribute:
     info = AttributeInfo(dtype=dtype_name(column), shape=tuple(column.shape[1:]))
     assert info.dtype in ATTRIBUTE_DTYPES, "sources have no other plain dtypes"
     return SourceAttribute(info=info, values=getattr(column, "as_stored", column))
+
+
+def is_attribute(column: Column, name: str) -> bool:
+    """Check for a name and a shape that an attribute can have."""
+    return bool(ATTRIBUTE_NAME.fullmatch(name)) and 1 <= len(column.shape) <= MOST_DIMENSIONS + 1
+
+
+def attribute_of(column: Column, name: str) -> SourceAttribute:
+    """Return an attribute of a file's array. Raises SourceError for a name or a shape that no attribute can have."""
+    if not ATTRIBUTE_NAME.fullmatch(name):
+        raise SourceError(
+            f"{column.where}: names of attributes are letters, digits and _ . + = -, at most 96; rename it"
+        )
+    if not is_attribute(column, name):
+        raise SourceError(
+            f"{column.where}: must have a row per node or edge and at most {MOST_DIMENSIONS} more dimensions, got "
+            f"shape {column.shape}; reshape it"
+        )
+    return own_attribute(column)
 
 
 def split_features(x: Column) -> tuple[Column | None, SourceAttribute | None]:

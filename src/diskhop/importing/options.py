@@ -26,6 +26,7 @@ OF_CSV = ("delimiter", "header", "comments", "skip_lines")
 OF_TEXT = (*OF_CSV, "columns", "ids", "nodes")
 OF_TABLES = (
     *("edge_columns", "id", "features", "label", *OF_LABELS, "split", "weight", "time", "ids"),
+    *("node_attributes", "edge_attributes"),
     *OF_CSV,
 )
 
@@ -182,6 +183,24 @@ class ImportOptions:
         panel="Tables",
         metavar="A,B,...",
         shown="all numeric columns",
+    )
+    node_attributes: tuple[str, ...] | None = option(
+        None,
+        help="Node columns that batches have by name, as they are (tables). They are no features.",
+        rule=_EACH_ONCE,
+        parse=parse_names,
+        panel="Tables",
+        metavar="A,B,...",
+        shown="none",
+    )
+    edge_attributes: tuple[str, ...] | None = option(
+        None,
+        help="Edge columns that batches have by name, as they are (tables).",
+        rule=_EACH_ONCE,
+        parse=parse_names,
+        panel="Tables",
+        metavar="A,B,...",
+        shown="none",
     )
     weight: str | None = option(None, help="Edge column with weights (tables).", panel="Tables")
     time: str | None = option(None, help="Edge column with times (tables).", panel="Tables")

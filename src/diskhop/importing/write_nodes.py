@@ -175,7 +175,10 @@ class NodeWriter:
         if self._moved is None or row_bytes == 0:
             return tracked(values.blocks(), self._work.progress, "attributes", self._nodes.count)
         rows = self._moved.rows.move(
-            lambda: (np.ascontiguousarray(block).view(np.uint8).reshape(-1, row_bytes) for block in values.blocks()),
+            lambda: (
+                np.ascontiguousarray(block, dtype=values.dtype).view(np.uint8).reshape(-1, row_bytes)
+                for block in values.blocks()
+            ),
             row_bytes,
             stage="attributes",
             key=f"{values.identity}\n{self._moved.identity}",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.budget import format_bytes
+from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.dataset import Dataset
 from diskhop.run_files import EMBEDDING, HOP, NODE
 from diskhop.runs.result import describe_protocol
@@ -29,12 +30,20 @@ def summarize_dataset(dataset: Dataset, made: str = "imported", found: Mapping[s
             facts.append(f"{nodes.num_outputs} {nodes.label_kind}")
         if nodes.num_splits:
             facts.append("1 split" if nodes.num_splits == 1 else f"{nodes.num_splits} splits")
+        facts += _attributes(nodes.attributes)
         rows.append((f"nodes '{name}'", ", ".join(facts)))
-    rows += [(f"edges '{name}'", f"{edges.num_edges:,}") for name, edges in dataset.edges.items()]
+    for name, edges in dataset.edges.items():
+        rows.append((f"edges '{name}'", ", ".join([f"{edges.num_edges:,}", *_attributes(edges.attributes)])))
     path = shlex.quote(str(dataset.path))
     is_one_type = len(dataset.nodes) == 1 and len(dataset.edges) == 1
     can_train = is_one_type and any(nodes.num_outputs for nodes in dataset.nodes.values())
     return [*rows, ("next", f"diskhop inspect {path}"), *([("", f"diskhop train {path}")] if can_train else [])]
+
+
+def _attributes(attributes: Mapping[str, AttributeInfo]) -> list[str]:
+    """List the attributes that have values of their own."""
+    names = [name for name, info in attributes.items() if not info.stored_as]
+    return [f"attributes {_shown_columns(names)}"] if names else []
 
 
 def _import_rows(found: Mapping[str, Any]) -> Iterator[Row]:

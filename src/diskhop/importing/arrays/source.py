@@ -6,7 +6,8 @@ and NaN, or values, floats (nodes) or (nodes, columns); splits `train_idx`, `val
 so on (nodes), or `train_masks` and so on (splits, nodes); triples `train`, `valid`, `test`, or `triples` (triples, 3),
 with names in `entities.txt.gz` and `relations.txt.gz` in the folder; `num_nodes`, `num_classes`, `num_entities`,
 `num_relations`. `diskhop export` adds `edge_weight`, `edge_time` and `edge_ids` (edges), `original_ids` (nodes),
-`nodes.txt.gz`, and `num_values` where labels are values.
+`nodes.txt.gz`, and `num_values` where labels are values. Attributes are `edge_attr` (edges, any shape), `node.NAME` and
+`edge.NAME` for others, and an `x` of another shape than (nodes, dim).
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from diskhop.dataset.manifest import EDGE, MOST_CLASSES, MOST_COLUMNS, MOST_COUN
 from diskhop.dataset.sort.keys import RENUMBERING
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.edges import open_edges
-from diskhop.importing.arrays.loads import load_of_array, load_of_edge_values, load_of_edges, load_of_nodes
+from diskhop.importing.arrays.loads import (
+    load_of_array,
+    load_of_attributes,
+    load_of_edge_attributes,
+    load_of_edge_values,
+    load_of_edges,
+    load_of_nodes,
+)
 from diskhop.importing.arrays.masks import MaskedIds
 from diskhop.importing.arrays.npy import StoredArray, list_arrays
 from diskhop.importing.arrays.sparse import SparseMatrix
@@ -29,11 +37,13 @@ from diskhop.importing.columns import check_features, choose_labels, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.name_lists import name_lines
+from diskhop.importing.named import attribute_of, own_attribute
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_LABELS, ImportOptions
 from diskhop.importing.source import (
     BY_EDGES,
     Column,
     NameList,
+    SourceAttribute,
     SourceEdges,
     SourceGraph,
     SourceKind,
@@ -54,8 +64,10 @@ _SCALARS = {
     "num_entities": (0, MOST_COUNT),
     "num_relations": (1, MOST_COUNT),
 }
+_OF_NODES, _OF_EDGES = "node.", "edge."
 _KNOWN = (
     "edge_index",
+    "edge_attr",
     "edge_weight",
     "edge_time",
     "edge_ids",
@@ -83,10 +95,10 @@ class Arrays:
         self._source = source
         self._arrays = arrays = list_arrays(source)
         for key, array in arrays.items():
-            if key not in _KNOWN:
+            if key not in _KNOWN and not key.startswith((_OF_NODES, _OF_EDGES)):
                 raise SourceError(
                     f"{array.where}: is not an array that diskhop knows; remove it, or name it one of "
-                    f"{', '.join(_KNOWN)}"
+                    f"{', '.join(_KNOWN)}, or {_OF_NODES}NAME or {_OF_EDGES}NAME to keep it by its name"
                 )
         self._scalars = {key: arrays[key].scalar(*limits) for key, limits in _SCALARS.items() if key in arrays}
         self._edges = self._shaped("edge_index", "iu", (2, None))
@@ -99,7 +111,9 @@ class Arrays:
         self._times = self._shaped("edge_time", "iu", (num_edges,))
         self._edge_ids = self._shaped("edge_ids", "iu", (num_edges,))
         self._original_ids = self._shaped("original_ids", "iu", (None,))
+        self._node_attributes: dict[str, SourceAttribute] = {}
         self._features = self._find_features()
+        self._edge_attributes = self._find_edge_attributes(num_edges)
         self._labels: Column | None = arrays.get("y")
         if self._labels is not None:
             wanted = options.label_kind or (VALUES if "num_values" in arrays else None)
@@ -126,7 +140,9 @@ class Arrays:
         for array in self._arrays.values():
             load += load_of_edges(array) if array is self._edges else load_of_array(array)
         triple_bytes = sum(24 * array.shape[0] for array in self._triples.values())
-        return load + load_of_edge_values(load.num_edges, self._weights, self._times) + Load(triple_bytes=triple_bytes)
+        load += load_of_edge_values(load.num_edges, self._weights, self._times) + Load(triple_bytes=triple_bytes)
+        load += load_of_attributes(self._stated_nodes or 0, self._node_attributes)
+        return load + load_of_edge_attributes(load.num_edges, self._edge_attributes)
 
     def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
@@ -141,6 +157,7 @@ class Arrays:
                 weights=self._weights,
                 times=self._times,
                 edge_ids=self._edge_ids,
+                attributes=self._edge_attributes,
             )
         triples = SourceTriples(parts=self._triples, num_relations=self._scalars.get("num_relations"))
         nodes = SourceNodes(
@@ -150,6 +167,7 @@ class Arrays:
             num_classes=self._scalars.get("num_classes"),
             splits=self._splits,
             original=None if self._original_ids is None else StoredIds(self._original_ids, work.budget),
+            attributes=self._node_attributes,
         )
         return SourceGraph(
             nodes={NODE: nodes}, edges=edges, triples=triples if self._triples else None, names=self._names()
@@ -192,12 +210,29 @@ class Arrays:
         parts = [self._arrays[key] for key in _SPARSE if key in self._arrays]
         if dense is not None and parts:
             raise SourceError(f"{self._source}: has both x and {parts[0].where}; keep one")
+        if dense is not None and len(dense.shape) not in (0, 2):
+            self._node_attributes["x"] = own_attribute(dense)
+            return None
         if dense is not None:
             check_features(dense)
             return dense
         if parts and len(parts) < len(_SPARSE):
             raise SourceError(f"{parts[0].where}: sparse features need all of {', '.join(_SPARSE)}; give them all")
         return SparseMatrix(*parts) if parts else None
+
+    def _find_edge_attributes(self, num_edges: int) -> dict[str, SourceAttribute]:
+        found = {}
+        for key, array in self._arrays.items():
+            if key != "edge_attr" and not key.startswith(_OF_EDGES):
+                continue
+            name = key.removeprefix(_OF_EDGES)
+            found[name] = attribute_of(array, name)
+            if array.shape[0] != num_edges:
+                raise SourceError(
+                    f"{array.where}: must have a row for each of {num_edges} edges, got shape {array.shape}; give one "
+                    "per edge"
+                )
+        return found
 
     def _find_num_nodes(self) -> int | None:
         """Return the number of nodes that the arrays state; None: none does. Raises SourceError if they disagree."""
@@ -206,6 +241,13 @@ class Arrays:
         }
         if self._features is not None:
             counts["x_shape" if isinstance(self._features, SparseMatrix) else "x"] = self._features.shape[0]
+        elif "x" in self._node_attributes:
+            counts["x"] = self._arrays["x"].shape[0]
+        for key, array in self._arrays.items():
+            if key.startswith(_OF_NODES):
+                name = key.removeprefix(_OF_NODES)
+                self._node_attributes[name] = attribute_of(array, name)
+                counts[key] = array.shape[0]
         if self._original_ids is not None:
             counts["original_ids"] = self._original_ids.shape[0]
         if self._labels is not None:

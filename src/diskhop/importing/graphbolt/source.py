@@ -1,8 +1,9 @@
 """Graphs of DGL GraphBolt: a folder with metadata.yaml (an OnDiskDataset) and the raw files that it names.
 
-Nodes and edges of every type are imported. So are, of feature_data, `feat` of nodes (their features), and what
-`diskhop export` adds: `label` and `original_id` of nodes, `weight` and `time` of edges. The first task that classifies
-nodes is imported, and later ones with the same name, classes and sets as further splits. The facts list all the rest.
+Nodes and edges of every type are imported. So are, of feature_data, `feat` of nodes (their features), what `diskhop
+export` adds (`label` and `original_id` of nodes, `weight` and `time` of edges), and all other arrays, as attributes.
+The first task that classifies nodes is imported, and later ones with the same name, classes and sets as further splits.
+The facts list all the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from diskhop.dataset.edges import ArrayEdges, EdgeSource
 from diskhop.dataset.manifest import EDGE, NODE, TASKS, VALUES
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.edges import open_edges
-from diskhop.importing.arrays.loads import load_of_array, load_of_edge_values, load_of_edges, load_of_nodes
+from diskhop.importing.arrays.loads import (
+    load_of_array,
+    load_of_attributes,
+    load_of_edge_attributes,
+    load_of_edge_values,
+    load_of_edges,
+    load_of_nodes,
+)
 from diskhop.importing.arrays.npy import StoredArray
 from diskhop.importing.arrays.stored_ids import StoredIds
 from diskhop.importing.columns import are_fractions, check_features, choose_labels, count_tasks
@@ -37,8 +45,17 @@ from diskhop.importing.graphbolt.metadata import (
     read_metadata,
 )
 from diskhop.importing.name_lists import name_lines
+from diskhop.importing.named import is_attribute, own_attribute
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_LABELS, ImportOptions
-from diskhop.importing.source import Column, NameList, SourceEdges, SourceGraph, SourceKind, SourceNodes
+from diskhop.importing.source import (
+    Column,
+    NameList,
+    SourceAttribute,
+    SourceEdges,
+    SourceGraph,
+    SourceKind,
+    SourceNodes,
+)
 from diskhop.importing.source_file import described_layout, source_errors
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
 from diskhop.importing.text.layout import RowLayout, TextFile, find_texts
@@ -170,6 +187,7 @@ class _EdgeFiles:
         self.layout: RowLayout | None = None
         self._weights: StoredArray | None = None
         self._times: StoredArray | None = None
+        self._attributes: dict[str, SourceAttribute] = {}
         if edges.file.format == "numpy":
             self.array = edges.file.array()
             self.array.require("iu", (2, None))
@@ -185,21 +203,23 @@ class _EdgeFiles:
             self.texts, self.layout = found.files, found.layout
 
     def take(self, feature: Feature) -> bool:
-        """Take weights or times; return whether the feature was one of these."""
+        """Take weights, times or an attribute; return whether the feature was one of these."""
         if feature.domain != "edge" or feature.type != self._type or feature.file.format != "numpy":
             return False
-        kinds = {WEIGHTS: "iuf", TIMES: "iu"}.get(feature.name)
-        if kinds is None:
+        if not feature.file.path.exists():
             return False
         array = feature.file.array()
-        if array.dtype.kind not in kinds or array.shape[1:] not in ((), (1,)) or not array.shape:
+        if not is_attribute(array, feature.name):
             return False
         if self.array is not None:
             _require_rows(array, self.array.shape[1], "edges")
-        if feature.name == WEIGHTS:
+        is_single = array.shape[1:] in ((), (1,))
+        if feature.name == WEIGHTS and is_single and array.dtype.kind in "iuf":
             self._weights = array
-        else:
+        elif feature.name == TIMES and is_single and array.dtype.kind in "iu":
             self._times = array
+        else:
+            self._attributes[feature.name] = own_attribute(array)
         return True
 
     @property
@@ -211,7 +231,8 @@ class _EdgeFiles:
             load = replace(load_of_texts(self.texts, self.layout), num_nodes=0)
         else:
             return Load()
-        return load + load_of_edge_values(load.num_edges, self._weights, self._times)
+        load += load_of_edge_values(load.num_edges, self._weights, self._times)
+        return load + load_of_edge_attributes(load.num_edges, self._attributes)
 
     def read(self, work: ImportTools) -> SourceEdges:
         """Open the array, or parse the text."""
@@ -224,7 +245,7 @@ class _EdgeFiles:
                 edges = EdgeWork(self.texts, self.layout, num_nodes=self._num_nodes, work=part).run().source()
         else:
             edges = ArrayEdges(np.zeros((2, 0), np.int64))
-        for values in (self._weights, self._times):
+        for values in (self._weights, self._times, *(each.values for each in self._attributes.values())):
             if values is not None:
                 _require_rows(values, edges.num_edges, "edges")
         source, destination = self._ends
@@ -235,6 +256,7 @@ class _EdgeFiles:
             origin=str(self._path),
             weights=self._weights,
             times=self._times,
+            attributes=self._attributes,
         )
 
 
@@ -246,13 +268,14 @@ class _NodeFiles:
         self._label_kind = label_kind
         self.features: StoredArray | None = None
         self._original_ids: StoredArray | None = None
+        self._attributes: dict[str, SourceAttribute] = {}
         self._labels: StoredArray | None = None
         self._num_classes: int | None = None
         self._splits: dict[str, list[Column]] = {}
         self._labelled: list[LabelledSeeds] = []
 
     def take(self, feature: Feature) -> bool:
-        """Take features, labels or original ids; return whether the feature was one of these."""
+        """Take features, labels, original ids or an attribute; return whether the feature was one of these."""
         if feature.name == FEATURES:
             array = feature.file.array()
             check_features(array)
@@ -266,6 +289,11 @@ class _NodeFiles:
                 self._labels, self._num_classes = array, feature.num_classes
             else:
                 self._original_ids = array
+        elif feature.file.format == "numpy" and feature.file.path.exists():
+            array = feature.file.array()
+            if not is_attribute(array, feature.name):
+                return False
+            self._attributes[feature.name] = own_attribute(array)
         else:
             return False
         _require_rows(array, self.count, "nodes")
@@ -302,7 +330,8 @@ class _NodeFiles:
     def load(self) -> Load:
         """See Source."""
         labels = self._labelled[0].labels if self._labelled else self._labels
-        return load_of_nodes(self.count, self.features, labels) + load_of_array(self.features)
+        load = load_of_nodes(self.count, self.features, labels) + load_of_array(self.features)
+        return load + load_of_attributes(self.count, self._attributes)
 
     def read(self, work: ImportTools) -> SourceNodes:
         """Bring the labels of sets to their nodes."""
@@ -320,10 +349,11 @@ class _NodeFiles:
             num_classes=self._num_classes,
             splits=self._splits,
             original=None if self._original_ids is None else StoredIds(self._original_ids, work.budget),
+            attributes=self._attributes,
         )
 
 
-def _require_rows(array: StoredArray, num_rows: int, what: str) -> None:
+def _require_rows(array: Column, num_rows: int, what: str) -> None:
     if not array.shape or array.shape[0] != num_rows:
         raise SourceError(
             f"{array.where}: has shape {array.shape} for {num_rows} {what}; give one row per {what.removesuffix('s')}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from diskhop.dataset.attribute_info import ATTRIBUTE_NAME
 from diskhop.errors import SourceError
 from diskhop.importing.evidence.columns import find_end_columns
 from diskhop.importing.evidence.decisions import Decision, listed
@@ -16,17 +17,23 @@ from diskhop.importing.tables.files import Kind, Table, TableColumn
 _FEATURE_KINDS: tuple[Kind, ...] = ("integer", "number", "numbers")
 _LABEL_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "numbers", "nothing")
 _SPLIT_KINDS: tuple[Kind, ...] = ("text", "nothing")
+_ATTRIBUTE_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "time")
 _MASK_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "text", "nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeRoles:
-    """Columns of the table of edges by role; None: no column. why: how source and destination were found."""
+    """Columns of the table of edges by role; None: no column.
+
+    attributes: columns to keep by their names.
+    why: how source and destination were found.
+    """
 
     source: TableColumn
     destination: TableColumn
     weight: TableColumn | None
     time: TableColumn | None
+    attributes: tuple[TableColumn, ...]
     why: str
 
     @classmethod
@@ -47,12 +54,20 @@ class EdgeRoles:
         source, destination = (table.column(name, "--edge-columns") for name in names)
         weight = _of_kind(table, options.weight, "--weight", ("integer", "number", "boolean"), "numbers")
         time = _of_kind(table, options.time, "--time", ("integer", "time"), "whole numbers or timestamps")
-        return cls(source=source, destination=destination, weight=weight, time=time, why=why)
+        attributes = _find_attributes(table, options.edge_attributes, "--edge-attributes")
+        return cls(source=source, destination=destination, weight=weight, time=time, attributes=attributes, why=why)
+
+    @property
+    def columns(self) -> list[TableColumn]:
+        """All columns that have a role."""
+        roles = (self.source, self.destination, self.weight, self.time, *self.attributes)
+        return [*dict.fromkeys(each for each in roles if each is not None)]
 
     def names(self) -> dict[str, Any]:
         """Return the names of the columns by role, for people."""
         roles = {"source": self.source, "destination": self.destination, "weight": self.weight, "time": self.time}
-        return {role: column.name for role, column in roles.items() if column is not None}
+        names: dict[str, Any] = {role: column.name for role, column in roles.items() if column is not None}
+        return names | ({"attributes": [each.name for each in self.attributes]} if self.attributes else {})
 
     def decisions(self, table: Table) -> Iterator[Decision]:
         """Describe the columns for people."""
@@ -61,9 +76,11 @@ class EdgeRoles:
         for role, value in (("weight", self.weight), ("time", self.time)):
             if value is not None:
                 yield Decision(_shown(value), role, f"--{role}")
-        taken = set(self.names().values())
+        for column in self.attributes:
+            yield Decision(_shown(column), "attribute", "--edge-attributes")
+        taken = self.columns
         for column in table.columns.values():
-            if column.name not in taken:
+            if column not in taken:
                 role = role_of(column.name) or ""
                 hints = {"weight": f"--weight {column.name} takes it", "time": f"--time {column.name} takes it"}
                 why = {"index": "row numbers by name", "id": "the edge's own id by name"}
@@ -75,6 +92,7 @@ class NodeRoles:
     """Columns of the table of nodes by role; None: no column.
 
     labels: one column of classes, or several of tasks or values.
+    attributes: columns to keep by their names.
     masks: by part, columns that tell which nodes are in it, one for each split.
     reasons: why a column was taken or not, by name.
     """
@@ -83,6 +101,7 @@ class NodeRoles:
     features: tuple[TableColumn, ...]
     labels: tuple[TableColumn, ...]
     split: TableColumn | None
+    attributes: tuple[TableColumn, ...]
     masks: Mapping[str, tuple[TableColumn, ...]]
     reasons: Mapping[str, str]
 
@@ -109,13 +128,25 @@ class NodeRoles:
                 for name in options.features
             )
             features = [column for column in found if column is not None]
-        return cls(id=key, features=tuple(features), labels=labels, split=split, masks=masks, reasons=reasons)
+        attributes = _find_attributes(table, options.node_attributes, "--node-attributes")
+        if options.features is None:
+            features = [column for column in features if column not in attributes]
+        return cls(
+            id=key,
+            attributes=attributes,
+            features=tuple(features),
+            labels=labels,
+            split=split,
+            masks=masks,
+            reasons=reasons,
+        )
 
     @property
     def columns(self) -> list[TableColumn]:
         """All columns that have a role."""
         masks = [column for columns in self.masks.values() for column in columns]
-        return [each for each in (self.id, *self.features, *self.labels, self.split, *masks) if each is not None]
+        roles = (self.id, *self.features, *self.labels, self.split, *masks, *self.attributes)
+        return [*dict.fromkeys(each for each in roles if each is not None)]
 
     def names(self) -> dict[str, Any]:
         """Return the names of the columns by role, for people."""
@@ -124,6 +155,8 @@ class NodeRoles:
         names: dict[str, Any] = {role: column.name for role, column in roles.items() if column is not None}
         if len(self.labels) > 1:
             names["labels"] = [column.name for column in self.labels]
+        if self.attributes:
+            names["attributes"] = [column.name for column in self.attributes]
         masks = [column.name for columns in self.masks.values() for column in columns]
         return {**names, **({"masks": masks} if masks else {}), "features": [column.name for column in self.features]}
 
@@ -133,6 +166,8 @@ class NodeRoles:
             if column is not None:
                 given = getattr(options, role) is not None
                 yield Decision(_shown(column), role, f"--{role}" if given else self.reasons.get(column.name, "by name"))
+        for column in self.attributes:
+            yield Decision(_shown(column), "attribute", "--node-attributes")
         for part, columns in self.masks.items():
             yield Decision(listed([_shown(each) for each in columns]), f"mask: {part}", "by name")
         if self.features:
@@ -143,6 +178,23 @@ class NodeRoles:
         for column in table.columns.values():
             if column not in taken:
                 yield Decision(_shown(column), "not imported", self.reasons.get(column.name) or _why_not(column))
+
+
+def _find_attributes(table: Table, names: Sequence[str] | None, option: str) -> tuple[TableColumn, ...]:
+    """Find the columns that an option names. Raises SourceError for columns that are no attributes."""
+    columns = tuple(table.column(name, option) for name in names or ())
+    for column in columns:
+        if column.kind not in _ATTRIBUTE_KINDS:
+            raise SourceError(
+                f"{table.shown}: {option} must name columns of numbers, '{column.name}' is {type_of(column)}; "
+                "choose other columns"
+            )
+        if not ATTRIBUTE_NAME.fullmatch(column.name):
+            raise SourceError(
+                f"{table.shown}: names of attributes are letters, digits and _ . + = -, at most 96, {option} names "
+                f"'{column.name}'; rename the column"
+            )
+    return columns
 
 
 def _find_id(

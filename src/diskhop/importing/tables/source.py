@@ -24,6 +24,7 @@ from diskhop.importing.numbering.ids import listed_names
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_TABLES, ImportOptions, as_option
 from diskhop.importing.source import Column, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import SourceFile
+from diskhop.importing.tables.attributes import open_attributes
 from diskhop.importing.tables.files import PARQUET, Table, find_files, open_table
 from diskhop.importing.tables.labels import open_labels
 from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, find_id_kind
@@ -46,7 +47,7 @@ _LOOKING_BYTES = 128 << 20
 _PAIR_BYTES = 8
 # Bytes per id that is listed, with its number or name.
 _LISTED_BYTES = 16
-_OF_NODES = ("id", "features", "label", "label_kind", "split")
+_OF_NODES = ("id", "features", "label", "label_kind", "split", "node_attributes")
 
 
 def is_tables(source: Path) -> bool:
@@ -122,6 +123,7 @@ class Tables:
         if self._is_mirrored:
             num_edges *= 2
         load = load_of_table(self._edges) + load_of_edge_values(num_edges, of_edges.weight, of_edges.time)
+        load += Load(value_bytes=8 * num_edges * len(of_edges.attributes))
         if self._nodes is None or self._node_roles is None:
             num_nodes = num_edges // EDGES_PER_NODE
         else:
@@ -131,7 +133,7 @@ class Tables:
                 table_values=num_values,
                 feature_values=num_values,
                 feature_bytes=4 * num_values,
-                label_bytes=8 * num_nodes * len(self._node_roles.labels),
+                label_bytes=8 * num_nodes * (len(self._node_roles.labels) + len(self._node_roles.attributes)),
             )
         return load + Load(
             num_nodes=num_nodes,
@@ -154,6 +156,7 @@ class Tables:
             weights = TableValues(rows, weight_value(roles.weight), "float32", work, column=roles.weight)
         if roles.time is not None:
             times = TableValues(rows, time_value(roles.time), "int64", work, column=roles.time)
+        of_nodes = () if self._node_roles is None else self._node_roles.attributes
         names = {}
         if numbered.names is not None:
             names[NAMES] = listed_names(numbered.names, numbered.num_nodes, work)
@@ -166,6 +169,7 @@ class Tables:
                     labels=labels,
                     splits=splits,
                     original=numbered.original,
+                    attributes={} if tables.nodes is None else open_attributes(tables.nodes, of_nodes, work),
                 )
             },
             edges={
@@ -176,6 +180,7 @@ class Tables:
                     origin=str(self._edges.shown),
                     weights=weights,
                     times=times,
+                    attributes=open_attributes(rows, roles.attributes, work),
                 )
             },
             names=names,

@@ -56,6 +56,25 @@ def time_value(column: TableColumn) -> str:
     return _strict(value, is_fit, column, f"the time ({column.name}) must be a whole number below 2^63")
 
 
+def whole_value(column: TableColumn) -> str:
+    """Return SQL of a whole number: of the column's type, BIGINT for text."""
+    stored = "BIGINT" if column.stored in ("VARCHAR", "HUGEINT", "UHUGEINT") else column.stored
+    value = f"TRY_CAST({column.sql} AS {stored})"
+    return _strict(value, f"{value} IS NOT NULL", column, f"the value ({column.name}) must be a whole number")
+
+
+def number_value(column: TableColumn) -> str:
+    """Return SQL of a number: FLOAT or DOUBLE, NaN where it is missing."""
+    value = f"TRY_CAST({column.sql} AS {'FLOAT' if column.stored == 'FLOAT' else 'DOUBLE'})"
+    return _number_or_nan(value, column, "value")
+
+
+def flag_value(column: TableColumn) -> str:
+    """Return SQL of a flag: TINYINT, 0 or 1."""
+    value = f"CAST({column.sql} AS TINYINT)"
+    return _strict(value, f"{column.sql} IS NOT NULL", column, f"the value ({column.name}) must be true or false")
+
+
 def label_value(column: TableColumn) -> str:
     """Return SQL of a label: BIGINT, -1 for none."""
     if column.stored == "VARCHAR":
@@ -127,11 +146,11 @@ def numbers_value(
     return (lists[0] if len(lists) == 1 else f"flatten([{', '.join(lists)}])"), stored
 
 
-def _number_or_nan(number: str, column: TableColumn) -> str:
+def _number_or_nan(number: str, column: TableColumn, what: str = "label") -> str:
     is_none = f"{column.sql} IS NULL"
     if column.stored == "VARCHAR":
         is_none += f" OR trim({column.sql}) = ''"
-    rule = f"the label ({column.name}) must be a number, or empty for none"
+    rule = f"the {what} ({column.name}) must be a number, or empty for none"
     return f"CASE WHEN {is_none} THEN 'nan' ELSE {_strict(number, f'{number} IS NOT NULL', column, rule)} END"
 
 

@@ -106,9 +106,7 @@ class TableWork:
     def run(self) -> NumberedTables:
         """Run the unfinished stages. Raises SourceError, with file and row, for a row that breaks a rule."""
         roles = self._edge_roles
-        self.edges = self._as_parquet(
-            self._edge_table, [each for each in (roles.source, roles.destination, roles.weight, roles.time) if each]
-        )
+        self.edges = self._as_parquet(self._edge_table, roles.columns)
         if self.edges.num_rows == 0:
             raise SourceError(f"{self._edge_table.shown}: has no edges; add one row per edge")
         if self._node_table is not None and self._node_roles is not None:
