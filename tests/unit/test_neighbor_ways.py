@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool
+from diskhop.config.train import SUBGRAPHS
 from diskhop.errors import ConfigError
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.sampling.cached_topology import AnyTopology
-from diskhop.sampling.neighbor_ways import STRATEGIES, SUBGRAPHS, NeighborWays
+from diskhop.sampling.neighbor_ways import STRATEGIES, NeighborWays
 from diskhop.sampling.samplers import open_sampler
 from tests.columns import PLACES, open_place, random_graph, write_graph
 from tests.examples import examples

@@ -33,6 +33,7 @@ PINNED = ("degree", "accesses")
 # Kinds of features for a graph without any; see dataset/made_features.py.
 MADE_FEATURES = ("degree", "onehot", "random")
 DIRECTIONS = ("in", "out", "both")
+SUBGRAPHS = ("directional", "bidirectional", "induced")
 SHUFFLES = (AUTO, "rows", "chunks")
 PLACEMENTS = (AUTO, "memory", "disk")
 TABLE_DTYPES = ("float32", "float16", "bfloat16")
@@ -219,6 +220,19 @@ class SampledConfig(TrainConfig):
         rule=one_of(("", *MADE_FEATURES)),
         panel="Model",
         shown="degree",
+    )
+    replace: bool = option(False, help="Draw neighbours with replacement.", panel="Sampling")
+    weighted: bool = option(
+        False,
+        help="Draw neighbours in proportion to the dataset's edge weights; an edge of weight 0 is never drawn.",
+        panel="Sampling",
+    )
+    subgraph_type: str = option(
+        SUBGRAPHS[0],
+        help="Edges of a batch: directional (the drawn ones), bidirectional (with their opposites) or induced (all "
+        "among its nodes).",
+        rule=one_of(SUBGRAPHS),
+        panel="Sampling",
     )
     reuse: bool = option(
         False, help="Sample once: every epoch reuses the first epoch's batches in another order.", panel="Sampling"

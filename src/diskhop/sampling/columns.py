@@ -74,9 +74,14 @@ def find_column(dataset: Dataset, wanted: ColumnUse) -> ColumnFile:
             "import the graph without the other"
         )
     if not found:
+        known = _readable_names(of_sets, wanted.use)
+        if not known:
+            raise ConfigError(
+                f"{dataset.path}: has no {wanted.use} to sample by, and '{wanted.name}' is wanted; "
+                f"import the graph with {_IMPORT[wanted.use]}"
+            )
         raise ConfigError(
-            f"{dataset.path}: has no {wanted.use} '{wanted.name}' of one number each; it has "
-            f"{_describe(of_sets, wanted.use)}"
+            f"{dataset.path}: has no {wanted.use} '{wanted.name}' of one number each; it has {', '.join(known)}"
         )
     ((of, column),) = found.items()
     if not _is_readable(column, wanted.use):
@@ -112,15 +117,14 @@ def _is_readable(column: StoredColumn, use: str) -> bool:
     return column.dtype.kind in _KINDS[use] and column.dtype.name in _READ_DTYPES
 
 
-def _describe(of_sets: Mapping[str, EdgeSet | NodeSet], use: str) -> str:
-    """List the attributes that can be read, or say how there could be some."""
-    names = [
+def _readable_names(of_sets: Mapping[str, EdgeSet | NodeSet], use: str) -> list[str]:
+    """List the attributes that can be read, as "'time' of nodes"."""
+    return [
         f"'{name}' of {of}"
         for of, each in of_sets.items()
         for name in each.attributes
         if (column := _number_column(each, ColumnUse(use, name))) is not None and _is_readable(column, use)
     ]
-    return ", ".join(names) or f"none; import the graph with {_IMPORT[use]}"
 
 
 def columns_bytes(files: Iterable[ColumnFile], mode: ColumnMode) -> dict[str, int]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from diskhop.config.options import require, require_known
+from diskhop.config.train import SUBGRAPHS
 from diskhop.errors import ConfigError
 from diskhop.protocols import NEIGHBOR, SamplerSpec
 from diskhop.sampling.columns import TIMES, WEIGHTS, ColumnUse
 
-SUBGRAPHS = ("directional", "bidirectional", "induced")
 STRATEGIES = ("uniform", "last")
 
 

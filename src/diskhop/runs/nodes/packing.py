@@ -23,10 +23,11 @@ from diskhop.planning.planner import choose_plan, predict_plan
 from diskhop.planning.simulation import prepares_ahead
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import NodeRows, neighbor_spec
+from diskhop.protocols import NodeRows
 from diskhop.run_files import HOP, NODE
 from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.nodes.defaults import resolve_config
+from diskhop.runs.nodes.samplers import train_sampler
 from diskhop.runs.nodes.workload import training_workload
 from diskhop.runs.source import find_run_source
 from diskhop.sampling.seeds import count_batches, shuffled_seeds
@@ -61,7 +62,7 @@ def run_samples(config: SampledConfig, train_rows: NodeRows) -> Samples:
     return Samples(
         seeds=lambda epoch: shuffled_seeds(train_rows, config.seed, epoch),
         epochs=(0,) if config.reuse else tuple(range(config.epochs)),
-        sampler=neighbor_spec(config.fanout),
+        sampler=train_sampler(config),
         batch_size=config.batch_size,
         seed=config.seed,
         num_batches=count_batches(len(train_rows), config.batch_size, config.max_batches),

@@ -13,7 +13,7 @@ from torch import Tensor
 from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
-from diskhop.config.train import ALL_NEIGHBORS, SampledConfig
+from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.nn.dry_run import measure_step_seconds
 from diskhop.nn.models import Block, Network, build_model
@@ -22,10 +22,11 @@ from diskhop.pipeline.batch import MiniBatch, Pass
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.workload import Workload
-from diskhop.protocols import Purpose, SampledBatch, neighbor_spec
+from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.packing import prepare
+from diskhop.runs.nodes.samplers import draws_all, eval_sampler, train_sampler
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import training_workload
 from diskhop.sampling.seeds import SplitSeeds, count_batches, shuffled_seeds
@@ -99,18 +100,17 @@ class SampledFeed:
         """See Feed. Where samples are reused, every epoch has the first epoch's batches."""
         config = self._config
         # Sampled degrees, as in PyG. With all neighbours, the graph's degrees equal them, and are exact at the rim too.
-        draws_all = all(count == ALL_NEIGHBORS for count in config.fanout)
         sampled_epoch = 0 if config.reuse else epoch
         num_batches = count_batches(len(self._seeds.train), config.batch_size, config.max_batches)
         wanted = Pass(
             seeds=shuffled_seeds(self._seeds.train, config.seed, sampled_epoch),
             numbers=range(num_batches) if sampled_epoch == epoch else self._reuse_order(num_batches, epoch),
             batch_size=config.batch_size,
-            sampler=neighbor_spec(config.fanout),
+            sampler=train_sampler(config),
             seed=config.seed,
             purpose=Purpose.TRAIN,
             epoch=sampled_epoch,
-            with_in_degrees=draws_all and self._uses_degrees,
+            with_in_degrees=draws_all(config) and self._uses_degrees,
         )
         return self._pipeline.run(wanted)
 
@@ -122,7 +122,7 @@ class SampledFeed:
             seeds=ids,
             numbers=range(count_batches(len(ids), self._config.eval_batch_size)),
             batch_size=self._config.eval_batch_size,
-            sampler=neighbor_spec(self._config.eval_fanout),
+            sampler=eval_sampler(self._config),
             seed=self._config.seed,
             purpose=purpose,
             epoch=0,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from diskhop.config.options import AUTO
 from diskhop.config.train import SampledConfig
 from diskhop.planning.workload import Workload
-from diskhop.protocols import NodeRows, Purpose, SampledBatch, neighbor_spec
+from diskhop.protocols import NodeRows, Purpose, SampledBatch
+from diskhop.runs.nodes.samplers import eval_sampler, train_sampler
 from diskhop.sampling.seeds import SeedSet, SplitSeeds
 
 
@@ -29,7 +30,7 @@ def training_workload(
             purpose=purpose,
             seeds=rows,
             batch_size=config.batch_size if is_training else config.eval_batch_size,
-            sampler=neighbor_spec(config.fanout if is_training else config.eval_fanout),
+            sampler=train_sampler(config) if is_training else eval_sampler(config),
             is_shuffled=is_training,
         )
 
