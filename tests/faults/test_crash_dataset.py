@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
+from diskhop.budget import Budget
 from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.sort.moved_rows import RowMover
 from diskhop.dataset.sort.plan import SortLimits
@@ -42,6 +43,7 @@ def source(tmp_path: Path) -> Path:
     folder.mkdir()
     nodes = np.arange(9)
     arrays = {"edge_index": np.stack([nodes, nodes[::-1]]), "x": np.eye(9, 4), "y": nodes % 2, "train_idx": nodes[:3]}
+    arrays |= {"node.time": nodes}
     np.savez(folder / "data.npz", **arrays)  # type: ignore[arg-type]
     return folder
 
@@ -135,6 +137,29 @@ def test_after_any_crash_an_import_by_way_of_the_disk_ends_the_same(tmp_path: Pa
         if not graph.exists():
             run(graph, None)
     assert num_resumed > 0, "some went on from spills"
+
+
+@EVERY
+@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("memory_bytes", [22_000_000, 1 << 30], ids=["disk", "memory"])
+def test_after_any_crash_edges_have_their_attributes(tmp_path: Path, lost: Lost, every: int, memory_bytes: int) -> None:
+    """Values of edges are gathered through a copy on disk where they do not fit in memory."""
+    source = tmp_path / "source"
+    source.mkdir()
+    generator = np.random.default_rng(0)
+    np.save(source / "edge_index.npy", generator.integers(0, 200, (2, 1500)))
+    np.save(source / "edge_attr.npy", generator.random((1500, 650)))
+    np.save(source / "edge.kind.npy", np.arange(1500))
+
+    def run(graph: Path, injector: CrashInjector | None) -> None:
+        engine = Engine("threads", 1, None if injector is None else injector.native)
+        import_graph(source, graph, engine=engine, threads=1, injector=injector, budget=Budget(memory_bytes))
+
+    for graph in Crashes(tmp_path, run).each(every, lost):
+        if not graph.exists():
+            run(graph, None)
+        edges = open_dataset(graph).edges["edge"]
+        np.testing.assert_array_equal(edges.attribute("kind"), edges.edge_ids())
 
 
 @pytest.mark.parametrize("lost", LOST)

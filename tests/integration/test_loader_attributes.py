@@ -189,6 +189,20 @@ def test_scripts_may_change_the_data_of_a_loader(pair: tuple[Data, Dataset]) -> 
             del other.data.nothing
 
 
+def test_numbers_of_edges_need_not_be_read(pair: tuple[Data, Dataset]) -> None:
+    _, dataset = pair
+    with diskhop.NeighborLoader(dataset, [3], batch_size=64, memory="100MB") as loader:
+        before = loader.budget.table()["attributes"]
+        first = next(iter(loader))
+        del loader.data.e_id
+        batch = next(iter(loader))
+        assert "e_id" not in batch
+        with pytest.raises(AttributeError, match="has no 'edge_index' to delete"):
+            del loader.data.edge_index
+    assert "e_id" in first
+    assert before > 4 * EDGES
+
+
 @dataclasses.dataclass
 class Named:
     """A user's class of batches."""

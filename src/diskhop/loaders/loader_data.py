@@ -20,6 +20,7 @@ from diskhop.dataset.encoding import decode_rows
 from diskhop.dataset.files import map_array
 from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
+from diskhop.pipeline.batch_values import E_ID
 from diskhop.pipeline.columns import tensor_of
 from diskhop.protocols import NodeRows
 
@@ -91,7 +92,7 @@ class LoaderData(Dataset):
     def __delattr__(self, name: str) -> None:
         if name in self._added:
             del self._added[name]
-        elif name in self._names():
+        elif name in self._names() and name != "edge_index":
             self.removed.add(name)
         else:
             raise AttributeError(f"loader.data has no '{name}' to delete; it has {', '.join(self.keys())}")
@@ -109,7 +110,9 @@ class LoaderData(Dataset):
                 batch[name] = value
 
     def _names(self) -> Iterator[str]:
-        for name in (*self.only_nodes.attributes, "edge_index", *self.only_edges.attributes):
+        edges = self.only_edges
+        numbers = [E_ID] if edges.edge_id_column() is not None and E_ID not in edges.attributes else []
+        for name in (*self.only_nodes.attributes, "edge_index", *edges.attributes, *numbers):
             if name not in self.removed:
                 yield name
 

@@ -33,7 +33,7 @@ from diskhop.loaders.checks import (
     require_texts,
     size_of,
 )
-from diskhop.loaders.input_nodes import resolve_input_nodes
+from diskhop.loaders.input_nodes import InputNodes, resolve_input_nodes
 from diskhop.loaders.opened import OpenGraph, graph_of
 from diskhop.loaders.orders import SeedOrder, checked_positions
 from diskhop.loaders.sampled import SampledLoader
@@ -170,14 +170,7 @@ class NeighborLoader(SampledLoader):
         self._sampler = resolve_sampler(num_neighbors, ways, edge_type)
         id_map = self.data.id_map()
         nodes = resolve_input_nodes(self.data, id_map, input_nodes, split, input_id)
-        self._seeds, self._purpose, self._input_ids = nodes.rows, nodes.purpose, nodes.input_ids
-        self._times = resolve_input_time(self.data, self._sampler, input_time, len(self._seeds))
-        self._merges = not is_disjoint(self._sampler)
-        repeats = given.order is not None or len(np.unique(self._seeds)) < len(self._seeds)
-        self._may_repeat = self._merges and repeats
-        self._order = None
-        if given.order is not None:
-            self._order = SeedOrder(given.order, len(self._seeds), shuffle=self.shuffle)
+        self._take_seeds(nodes, input_time, given.order)
         self._open(
             id_map,
             out_dtype,
@@ -191,6 +184,15 @@ class NeighborLoader(SampledLoader):
             scratch=path_of("scratch", scratch),
             ordered=bool(ordered) or given.in_order,
         )
+
+    def _take_seeds(self, nodes: InputNodes, input_time: Any, order: Any) -> None:
+        """Keep the seed nodes, their times and what orders them."""
+        self._seeds, self._purpose, self._input_ids = nodes.rows, nodes.purpose, nodes.input_ids
+        self._times = resolve_input_time(self.data, self._sampler, input_time, len(self._seeds))
+        self._merges = not is_disjoint(self._sampler)
+        repeats = order is not None or len(np.unique(self._seeds)) < len(self._seeds)
+        self._may_repeat = self._merges and repeats
+        self._order = None if order is None else SeedOrder(order, len(self._seeds), shuffle=self.shuffle)
 
     def _open(self, id_map: IdMap, out_dtype: torch.dtype | None, make: type[Batch] | None, **choices: Any) -> None:
         """Plan and open the graph. choices: those of a Workload."""

@@ -111,7 +111,7 @@ class BatchValues:
             if name not in without and column is not None:
                 found.append(_Values(name, info, column, column.num_bytes))
         numbers = edges.edge_id_column()
-        if numbers is not None and E_ID not in edges.attributes:
+        if numbers is not None and E_ID not in edges.attributes and E_ID not in without:
             found.append(_Values(E_ID, numbers.info, numbers, numbers.num_bytes))
         return found
 
