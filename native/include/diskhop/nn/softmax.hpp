@@ -9,7 +9,7 @@
 
 namespace diskhop {
 
-/// What softmax_rows() fills, one entry per row; empty: not wanted.
+/// Outputs of softmax_rows(), one entry per row; empty: not wanted.
 struct SoftmaxOutputs {
   std::span<std::int64_t> classes;  // column of the largest logit, the lowest of equal ones
   std::span<float> largest;         // probability of that class

@@ -25,11 +25,7 @@ from diskhop.dataset.build.checks import (
     check_split,
     check_type_name,
     checked_ids,
-    checked_labels,
     checked_row_stride,
-    checked_tasks,
-    checked_values,
-    count_classes,
     encoded_rows,
     require_count,
     split_bytes,
@@ -37,6 +33,7 @@ from diskhop.dataset.build.checks import (
 from diskhop.dataset.build.edge_lists import EdgeColumns, write_edge_lists
 from diskhop.dataset.build.feature_ranges import FEATURES, RANGE_BYTES, FeatureRanges, Table, Values
 from diskhop.dataset.build.files import WRITER_BYTES, DatasetFiles
+from diskhop.dataset.build.labels import write_classes, write_tasks, write_values
 from diskhop.dataset.build.triples import write_triples
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.edges import EdgeSource
@@ -184,29 +181,19 @@ class DatasetBuilder:
 
     def add_labels(self, node_type: str, blocks: Iterable[NDArray[Any]], num_classes: int | None = None) -> None:
         """Write classes (rows), -1 for none. num_classes defaults to the highest label + 1."""
-        used = set[int]()
-        relative = f"nodes/{node_type}/labels.bin"
-        written = self._files.write(relative, checked_labels(blocks, num_classes, used, self._origin))
-        self._check_count(node_type, written // 8, "labels")
-        found = count_classes(used, self._origin) if num_classes is None else num_classes
-        self._update(node_type, labels=LabelInfo(num_classes=found, num_tasks=0))
+        self._add_labels(node_type, *write_classes(self._files, node_type, blocks, num_classes, self._origin))
 
     def add_tasks(self, node_type: str, blocks: Iterable[NDArray[Any]], num_tasks: int) -> None:
         """Write labels (rows, num_tasks) of 0 and 1, NaN for none."""
-        self._add_columns(node_type, checked_tasks(blocks, self._origin), num_tasks, are_values=False)
+        self._add_labels(node_type, *write_tasks(self._files, node_type, blocks, num_tasks, self._origin))
 
     def add_values(self, node_type: str, blocks: Iterable[NDArray[Any]], num_columns: int) -> None:
         """Write labels (rows, num_columns) of any finite numbers, NaN for none."""
-        self._add_columns(node_type, checked_values(blocks, self._origin), num_columns, are_values=True)
+        self._add_labels(node_type, *write_values(self._files, node_type, blocks, num_columns, self._origin))
 
-    def _add_columns(
-        self, node_type: str, blocks: Iterable[NDArray[np.float32]], num_columns: int, *, are_values: bool
-    ) -> None:
-        if num_columns < 1:
-            raise SourceError(f"{self._origin}: labels have {num_columns} columns; give at least one")
-        written = self._files.write(f"nodes/{node_type}/labels.bin", blocks)
-        self._check_count(node_type, written // (4 * num_columns), "labels")
-        self._update(node_type, labels=LabelInfo(num_classes=0, num_tasks=num_columns, are_values=are_values))
+    def _add_labels(self, node_type: str, count: int, info: LabelInfo) -> None:
+        self._check_count(node_type, count, "labels")
+        self._update(node_type, labels=info)
 
     def add_split(
         self,
