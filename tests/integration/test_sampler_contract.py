@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import Data
 
 from diskhop import from_pyg
-from diskhop._native import BufferPool
+from diskhop._native import BufferPool, why_no_uring
 from diskhop.batches.record import decode_batch, encode_batch
 from diskhop.batches.trace import TraceReader, TraceWriter
 from diskhop.budget import Budget
@@ -48,6 +48,7 @@ BY_COLUMNS = [
     NeighborWays(times="edge_time", strategy="last", replace=True).spec((4, 3)),
 ]
 SPECS = [spec for kind in (*SAMPLERS.values(), first_neighbors.KIND) for spec in kind.examples] + BY_COLUMNS
+ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
 BATCH_SIZE = 60
 SEED = 5
 
@@ -216,14 +217,15 @@ def test_a_trace_has_them_as_they_were(dataset: Dataset, tmp_path: Path, spec: S
         assert_same_batch(decode_batch(encode_batch(batch, dataset.num_nodes)), batch)
 
 
+@pytest.mark.parametrize("engine_name", ENGINES)
 @each_spec
-def test_every_topology_gives_the_same_batches(dataset: Dataset, spec: SamplerSpec) -> None:
+def test_every_topology_gives_the_same_batches(dataset: Dataset, spec: SamplerSpec, engine_name: str) -> None:
     expected = sample_all(dataset, spec)
     wanted, files = pass_over(dataset, spec), lists_of(dataset, [spec])
     for topology in ("memory", "cached", "uncached"):
         if spec.kind == "first" and topology != "memory":
             continue  # the toy reads whole lists
-        budget, engine, pool = Budget(1 << 26), threads_engine(), BufferPool(1 << 20)
+        budget, engine, pool = Budget(1 << 26), open_engine(engine_name).engine, BufferPool(1 << 20)
         cache_bytes = 10_000 if topology == "cached" else 0
         options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=4096)
         opened = (

@@ -54,7 +54,11 @@ void ListPicker::pick_weighted(std::span<const double> weights, std::uint64_t co
   keyed_.clear();
   for (std::uint64_t offset = 0; offset < weights.size(); ++offset) {
     if (!(weights[offset] > 0)) continue;
-    const Keyed entry{negative_log(draw64(node_key, offset)) / weights[offset], offset};
+    const std::uint64_t draw = draw64(node_key, offset);
+    // Most edges of a long list are passed over without their logarithm: -log(u) > 1 - u, here with room for rounding.
+    if (keyed_.size() == count && (1 - as_fraction(draw)) * (1 - 1e-9) > keyed_.front().first * weights[offset])
+      continue;
+    const Keyed entry{negative_log(draw) / weights[offset], offset};
     if (keyed_.size() < count) {
       keyed_.push_back(entry);
       std::ranges::push_heap(keyed_);

@@ -145,8 +145,9 @@ class _StorePlanning:
             # Accesses are counted when nothing but the lists is in memory.
             counting_bytes = COUNTING_BYTES_PER_NODE * self._dataset.num_nodes
             counting_bytes += room.reserved["sampling"] + room.in_flight.batch_bytes
-            lists_bytes = room.reserved.get("topology", 0)
-            self._budget.require({**workload.also_held, "topology": lists_bytes, "counting accesses": counting_bytes})
+            names = ("topology", *(column.label for column in self.files.columns))
+            lists = {name: room.reserved.get(name, 0) for name in names}
+            self._budget.require({**workload.also_held, **lists, "counting accesses": counting_bytes})
         return share
 
     def _smallest_of_sampling(self) -> dict[str, int]:

@@ -209,11 +209,13 @@ class _Work:
         batches = self._batches
         blocks = _block_bytes(batches.num_edges, batches.most_sources, batches.num_rows)
         read_bytes = hop_read_bytes(int(batches.num_rows.max()), int(batches.num_edges.max()))
+        most_sources = int(batches.most_sources.max())
         return replace(
             measured,
             block_bytes=int(blocks.max()),
             record_bytes=max(measured.record_bytes, int(blocks.max())),
-            num_nodes=int(batches.most_sources.max()),
+            num_nodes=most_sources,
+            num_rows=most_sources,
             hop_read_bytes=max(measured.hop_read_bytes, read_bytes),
         )
 
