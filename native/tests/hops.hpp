@@ -67,11 +67,17 @@ struct Case {
     write_values(folder.file("features"), features);
     write_values(folder.file("addend"), addend);
     write_values(folder.file("scales"), scales);
+    for (std::size_t edge = 0; edge < indices.size(); ++edge) {
+      weights.push_back(static_cast<float>(random() % 17) / 8 - 1);
+    }
+    write_values(folder.file("weights"), weights, weights_offset);
   }
 
-  [[nodiscard]] double expected(std::uint64_t row, std::uint64_t column) const {
+  [[nodiscard]] double expected(std::uint64_t row, std::uint64_t column, bool is_weighted = false) const {
     double sum = 0;
-    for (std::int64_t edge = indptr[row]; edge < indptr[row + 1]; ++edge) sum += scaled(indices[edge], column);
+    for (std::int64_t edge = indptr[row]; edge < indptr[row + 1]; ++edge) {
+      sum += scaled(indices[edge], column) * (is_weighted ? static_cast<double>(weights[edge]) : 1.0);
+    }
     sum += 0.5 * scaled(row, column);
     return 2.0 * scales[row] * sum + 0.25 * addend[place_of(row, column, num_tiles)];
   }
@@ -81,12 +87,14 @@ struct Case {
 
   static constexpr std::uint64_t indptr_offset = 16;
   static constexpr std::uint64_t indices_offset = 4100;
+  static constexpr std::uint64_t weights_offset = 8204;
   ScratchFolder folder;
   std::uint64_t num_nodes;
   std::uint64_t num_columns;
   std::uint64_t num_tiles;
   std::vector<std::int64_t> indptr;
   std::vector<std::uint32_t> indices;
+  std::vector<float> weights;  // from -1 to 1
   std::vector<float> features;
   std::vector<float> addend;
   std::vector<float> scales;
@@ -123,6 +131,7 @@ struct Ways {
   float self_weight = 0.5;
   std::uint64_t num_resident = 0;  // rows in the block; 0: all. Edges from other rows are cold
   std::uint64_t num_spare = 0;     // spare rows of the block
+  bool is_weighted = false;
   InstructionSet instructions = best_instruction_set();
   std::vector<FaultRule> faults = {};
 };
@@ -159,13 +168,16 @@ inline Hop run_hop(const Case& graph, const Ways& ways) {
   const std::string out_path = graph.folder.file("out");
   std::filesystem::remove(out_path);
   const File out(out_path, FileMode::write, true);
+  const File weights(graph.folder.file("weights"), FileMode::read, true);
   const ListFiles lists{.indptr = &indptr,
                         .indptr_offset = Case::indptr_offset,
                         .indices = &indices,
                         .indices_offset = is_wide ? 8 : Case::indices_offset,
                         .index_bytes = ways.index_bytes,
                         .num_nodes = graph.num_nodes,
-                        .num_edges = graph.indices.size()};
+                        .num_edges = graph.indices.size(),
+                        .weights = ways.is_weighted ? &weights : nullptr,
+                        .weights_offset = Case::weights_offset};
   const std::uint64_t num_resident = ways.num_resident == 0 ? graph.num_nodes : ways.num_resident;
   const std::uint64_t num_cold_rows = graph.num_nodes - num_resident;
   const std::vector<std::uint64_t> cold_before = write_cold_sources(graph, num_resident, ways.index_bytes);

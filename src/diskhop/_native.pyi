@@ -873,6 +873,8 @@ class PropagationPass:
         num_edges: int,
         num_threads: int,
         staging_bytes: int,
+        weights: File | None = None,
+        weights_offset: int = 0,
     ) -> None: ...
     def load(
         self,

@@ -31,10 +31,10 @@ def weighted(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.mark.parametrize(
     ("command", "kind", "parts"),
     [
-        ("train --model sage --epochs 1 --out RUN", "node", ["edge weights", "edge times"]),
-        ("train --model sgc --hops 1 --epochs 1 --out RUN", "hop", ["edge weights", "edge times"]),
-        ("propagate --hops 1", "hop", ["edge weights", "edge times"]),
-        ("plan --model sage", "node", ["edge weights", "edge times"]),
+        ("train --model sage --epochs 1 --out RUN", "node", ["edge times"]),
+        ("train --model sgc --hops 1 --epochs 1 --out RUN", "hop", ["edge times"]),
+        ("propagate --hops 1", "hop", ["edge times"]),
+        ("plan --model sage", "node", ["edge times"]),
         ("embed --dim 4 --epochs 1 --out RUN", "embedding", ["edge weights", "edge times", "node features"]),
     ],
 )
@@ -47,6 +47,27 @@ def test_parts_that_are_left_out_have_a_line_each(
     shown = "".join(capfd.readouterr())
     for part in parts:
         assert re.search(rf"^{part} +ignored", shown, re.MULTILINE), shown
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("train --model sage --epochs 1 --out RUN", r"edge-weights +use +the graph has some, and neighbours are drawn"),
+        ("train --model sgc --hops 1 --epochs 1 --out RUN", r"edge-weights +use +the graph has some"),
+        ("train --model gat --hidden 8 --epochs 1 --out RUN", r"edge-weights +ignore +gat weighs edges itself"),
+        ("propagate --hops 1", "edge weights +use: the graph has some"),
+        ("propagate --hops 1 --direction out", "edge weights +ignore: they are those of --direction in"),
+        ("plan --model sage", "edge weights +use: the graph has some"),
+        ("plan --model sage --edge-weights ignore", "edge weights +ignore: requested"),
+    ],
+)
+def test_the_use_of_weights_has_a_line(
+    weighted: Dataset, tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str, shown: str
+) -> None:
+    name, *options = command.replace("RUN", str(tmp_path / "run")).split()
+    assert run([name, str(weighted.path), *options, "--memory", "100MB"]) == 0
+    output = "".join(capfd.readouterr())
+    assert re.search(rf"^{shown}", output, re.MULTILINE), output
 
 
 def test_a_graph_without_such_parts_has_no_such_lines(tmp_path: Path) -> None:

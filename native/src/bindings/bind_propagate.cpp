@@ -124,19 +124,21 @@ void bind_propagate(nb::module_& module) {
           "__init__",
           [](BoundPass* self, Engine& engine, const File& indptr, std::uint64_t indptr_offset, const File& indices,
              std::uint64_t indices_offset, unsigned index_bytes, std::uint64_t num_nodes, std::uint64_t num_edges,
-             unsigned num_threads, std::uint64_t staging_bytes) {
+             unsigned num_threads, std::uint64_t staging_bytes, const File* weights, std::uint64_t weights_offset) {
             const ListFiles lists{.indptr = &indptr,
                                   .indptr_offset = indptr_offset,
                                   .indices = &indices,
                                   .indices_offset = indices_offset,
                                   .index_bytes = index_bytes,
                                   .num_nodes = num_nodes,
-                                  .num_edges = num_edges};
+                                  .num_edges = num_edges,
+                                  .weights = weights,
+                                  .weights_offset = weights_offset};
             new (self) BoundPass(engine, lists, num_threads, staging_bytes);
           },
           "engine"_a, "indptr"_a, "indptr_offset"_a, "indices"_a, "indices_offset"_a, "index_bytes"_a, "num_nodes"_a,
-          "num_edges"_a, "num_threads"_a, "staging_bytes"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
-          nb::keep_alive<1, 5>())
+          "num_edges"_a, "num_threads"_a, "staging_bytes"_a, "weights"_a.none() = nb::none(), "weights_offset"_a = 0,
+          nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 12>())
       .def("load", &BoundPass::load, "file"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, "block"_a, "scale"_a.none(),
            "first_row"_a = 0)
       .def("write_cold_values", &BoundPass::write_cold_values, "sources"_a, "num_edges"_a, "rows"_a, "first_row"_a,

@@ -41,8 +41,12 @@ PassStaging::PassStaging(const Streaming& streaming, const ListFiles& lists, std
     return places_in_strip(strip_rows, num_tiles, formula, out).num_bytes;
   };
   // One page more than the read of a piece: indices are read this far ahead.
-  const auto load_bytes = [&](std::uint64_t num_pieces) {
+  const auto indices_bytes = [&](std::uint64_t num_pieces) {
     return aligned_read_bytes(num_pieces * piece_edges * lists.index_bytes) + io_alignment;
+  };
+  const auto load_bytes = [&](std::uint64_t num_pieces) {
+    const std::uint64_t weights_bytes = aligned_read_bytes(num_pieces * piece_edges * sizeof(float));
+    return indices_bytes(num_pieces) + (lists.weights == nullptr ? 0 : weights_bytes);
   };
   const auto partial_bytes = [&](std::uint64_t num_pieces) { return num_pieces * 2 * row_bytes; };
 
@@ -70,6 +74,7 @@ PassStaging::PassStaging(const Streaming& streaming, const ListFiles& lists, std
   load_slots_ = slots_of(load_pieces_);
   if (load_slots_ == 0) throw std::invalid_argument("a pass: the block has no room for the cold edges of a piece");
   load_bytes_ = load_bytes(load_pieces_);
+  weights_place_ = indices_bytes(load_pieces_);
 
   first_strip_ = streaming.staging.data();
   first_load_ = first_strip_ + strips_.num_slots * places_.num_bytes;
@@ -80,6 +85,8 @@ PassStaging::PassStaging(const Streaming& streaming, const ListFiles& lists, std
 std::byte* PassStaging::strip(std::uint64_t slot) const noexcept { return first_strip_ + slot * places_.num_bytes; }
 
 std::byte* PassStaging::load(std::uint64_t slot) const noexcept { return first_load_ + slot * load_bytes_; }
+
+std::byte* PassStaging::load_weights(std::uint64_t slot) const noexcept { return load(slot) + weights_place_; }
 
 float* PassStaging::scratch(std::uint64_t lane) const noexcept {
   return reinterpret_cast<float*>(scratch_) + lane * chunk_rows_ * num_columns_;

@@ -39,6 +39,8 @@ class PassStaging {
 
   [[nodiscard]] std::byte* strip(std::uint64_t slot) const noexcept;
   [[nodiscard]] std::byte* load(std::uint64_t slot) const noexcept;
+  /// Memory of a load's weights, within that of the load.
+  [[nodiscard]] std::byte* load_weights(std::uint64_t slot) const noexcept;
   /// Memory of a thread for the sums of a chunk.
   [[nodiscard]] float* scratch(std::uint64_t lane) const noexcept;
   /// Two partial sums of rows that continue beyond the piece: its first row's and its last row's.
@@ -50,6 +52,7 @@ class PassStaging {
   std::uint64_t load_pieces_ = 0;
   std::uint64_t load_slots_ = 0;
   std::uint64_t load_bytes_ = 0;
+  std::uint64_t weights_place_ = 0;  // in a load
   std::uint64_t chunk_rows_ = 0;
   std::uint64_t num_columns_ = 0;
   std::byte* scratch_ = nullptr;

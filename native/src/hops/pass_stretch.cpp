@@ -73,8 +73,14 @@ AlignedRead PassStretch::load_read(std::uint64_t load, std::uint64_t slot) const
                       edges_of(load) * lists_.index_bytes, staging_.load(slot));
 }
 
+AlignedRead PassStretch::weights_read(std::uint64_t load, std::uint64_t slot) const {
+  return aligned_read(*lists_.weights, lists_.weights_offset + load * load_edges_ * sizeof(float),
+                      edges_of(load) * sizeof(float), staging_.load_weights(slot));
+}
+
 std::vector<Op> PassStretch::load_reads(std::uint64_t load, std::uint64_t slot) const {
   std::vector<Op> ops{load_read(load, slot).op};
+  if (lists_.weights != nullptr) ops.push_back(weights_read(load, slot).op);
   if (const std::optional<Op> cold = window_.read(load, slot)) ops.push_back(*cold);
   return ops;
 }
@@ -208,6 +214,7 @@ void PassStretch::sum_rows(const Turn& turn, float* scratch) {
                 .edges_ahead = ahead.edges_ahead};
   if (turn.has_edges()) {
     part.indices = indices_of(turn);
+    part.weights = weights_of(turn);
     if (!window_.is_used()) {
       check_source(largest_index(part, instructions_), block.num_rows, turn.first_edge, turn.end_edge);
     }
@@ -232,6 +239,7 @@ void PassStretch::sum_rows(const Turn& turn, float* scratch) {
                 scratch + (begin - row) * block.num_columns, work_.bad_rows, instructions_);
     const std::int64_t next_edge = std::min(part.ends[part.num_rows - 1], part.end_edge);
     if (turn.has_edges()) part.indices += (next_edge - part.first_edge) * lists_.index_bytes;
+    if (part.weights != nullptr) part.weights += next_edge - part.first_edge;
     part.first_edge = next_edge;
   }
   work_.edges_ahead.end(ahead, turn.end_edge - turn.first_edge);
@@ -241,6 +249,13 @@ const std::byte* PassStretch::indices_of(const Turn& turn) const {
   const std::uint64_t load = turn.first_edge / load_edges_;
   const AlignedRead read = load_read(load, load_ring_.slot_of(load));
   return read.op.buffer + read.skipped + (turn.first_edge - load * load_edges_) * lists_.index_bytes;
+}
+
+const float* PassStretch::weights_of(const Turn& turn) const {
+  if (lists_.weights == nullptr) return nullptr;
+  const std::uint64_t load = turn.first_edge / load_edges_;
+  const AlignedRead read = weights_read(load, load_ring_.slot_of(load));
+  return reinterpret_cast<const float*>(read.op.buffer + read.skipped) + (turn.first_edge - load * load_edges_);
 }
 
 void PassStretch::check_source(std::uint64_t largest, std::uint64_t num_sources, std::uint64_t first_edge,

@@ -90,6 +90,7 @@ class PassStretch {
   [[nodiscard]] AlignedRead indptr_read(std::uint64_t strip, std::uint64_t slot) const;
   [[nodiscard]] AlignedRead scales_read(std::uint64_t strip, std::uint64_t slot) const;
   [[nodiscard]] AlignedRead load_read(std::uint64_t load, std::uint64_t slot) const;
+  [[nodiscard]] AlignedRead weights_read(std::uint64_t load, std::uint64_t slot) const;
   [[nodiscard]] std::vector<Op> load_reads(std::uint64_t load, std::uint64_t slot) const;
   [[nodiscard]] std::vector<Op> strip_reads(std::uint64_t strip, std::uint64_t slot) const;
   [[nodiscard]] std::uint64_t num_tiles() const { return work_.row_formula.block.num_columns / tile_columns; }
@@ -104,6 +105,7 @@ class PassStretch {
   // All threads.
   void sum_rows(const Turn& turn, float* scratch);
   [[nodiscard]] const std::byte* indices_of(const Turn& turn) const;
+  [[nodiscard]] const float* weights_of(const Turn& turn) const;  // null without weights
   void check_source(std::uint64_t largest, std::uint64_t num_sources, std::uint64_t first_edge, std::uint64_t end_edge);
   void note_source(std::uint64_t largest);
   void end(const Turn& turn);

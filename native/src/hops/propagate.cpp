@@ -151,6 +151,8 @@ PassCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Bl
   require(lists.index_bytes == 4 || lists.index_bytes == 8, "a pass: indices have 4 or 8 bytes");
   require(lists.indptr_offset % sizeof(std::int64_t) == 0 && lists.indices_offset % lists.index_bytes == 0,
           "a pass: lists must begin at a multiple of an entry's bytes");
+  require(lists.weights == nullptr || (lists.weights_offset % sizeof(float) == 0 && !cold),
+          "a pass: weights begin at a multiple of 4 bytes, and there are no cold edges");
   require(block.num_rows == lists.num_nodes || (block.num_rows < lists.num_nodes && formula.self_weight == 0),
           "a pass: the block must have the rows of all nodes that add their own value");
   check_columns("a pass writes", out, block.num_columns);

@@ -22,7 +22,7 @@ using namespace diskhop::testing;
 
 namespace {
 
-void check_product(const Case& graph, const std::vector<std::byte>& table) {
+void check_product(const Case& graph, const std::vector<std::byte>& table, bool is_weighted = false) {
   check(table.size() == graph.features.size() * sizeof(float), "the table has whole groups and tiles");
   std::vector<float> values(graph.features.size());
   std::memcpy(values.data(), table.data(), table.size());
@@ -33,9 +33,10 @@ void check_product(const Case& graph, const std::vector<std::byte>& table) {
     for (std::uint64_t column = 0; column < graph.num_columns; ++column) {
       const std::uint64_t place = place_of(row, column, graph.num_tiles);
       is_row[place] = true;
-      check(std::abs(values[place] - graph.expected(row, column)) <= 1e-6 * magnitude,
+      const double expected = graph.expected(row, column, is_weighted);
+      check(std::abs(values[place] - expected) <= 1e-6 * magnitude,
             "row " + std::to_string(row) + ", column " + std::to_string(column) + ": " + std::to_string(values[place]) +
-                " is the product, " + std::to_string(graph.expected(row, column)));
+                " is the product, " + std::to_string(expected));
     }
   }
   for (std::uint64_t place = 0; place < values.size(); ++place) {
@@ -92,6 +93,30 @@ void test_a_stretch_of_rows_with_few_edges_changes_no_bit() {
           check(propagated(graph, ways) == expected, "same bits");
         }
       }
+    }
+  }
+}
+
+void test_weighted_edges() {
+  for (const std::uint64_t columns : {1, 12, 28, 76}) {
+    const Case graph(hub_lengths(), columns, 6);
+    const std::vector<std::byte> expected = propagated(graph, {.is_weighted = true});
+    check_product(graph, expected, true);
+    for (const std::string& engine : engine_names()) {
+      for (const unsigned index_bytes : {4U, 8U}) {
+        for (const std::uint64_t staging_bytes : {640 << 10, 1 << 20, 16 << 20}) {
+          const Ways ways{.engine = engine,
+                          .staging_bytes = staging_bytes,
+                          .num_threads = 2,
+                          .index_bytes = index_bytes,
+                          .tiles_at_once = 5,
+                          .is_weighted = true};
+          check(propagated(graph, ways) == expected, "same bits");
+        }
+      }
+    }
+    for (const InstructionSet instructions : supported_instruction_sets()) {
+      check(propagated(graph, {.is_weighted = true, .instructions = instructions}) == expected, "same bits");
     }
   }
 }
@@ -268,6 +293,7 @@ int main() {
   test_a_pass_equals_the_dense_product();
   test_neither_threads_nor_memory_nor_columns_change_a_bit();
   test_a_stretch_of_rows_with_few_edges_changes_no_bit();
+  test_weighted_edges();
   test_graphs_of_almost_nothing();
   test_one_slot_of_each_kind_is_enough();
   test_float16_is_rounded_to_nearest_even();

@@ -120,7 +120,8 @@ def _plan_training(
 ) -> None:
     from diskhop.dataset.dataset import open_dataset
     from diskhop.planning.options import OPTION_COLUMNS
-    from diskhop.runs.data_use import ignored_parts
+    from diskhop.run_files import EMBEDDING
+    from diskhop.runs.data_use import edge_weights_of, ignored_parts
     from diskhop.runs.kinds import find_kind
     from diskhop.runs.plan import plan_run
 
@@ -141,8 +142,12 @@ def _plan_training(
     stdout.print()
     rows = [("chosen" if number == 0 else "", reason) for number, reason in enumerate(ranking.best.reasons)]
     rows += [(f"not {option.name}", option.reason) for option in ranking.options[1:]]
-    ignored = ignored_parts(open_dataset(dataset), find_kind(given.get("model")).name)
-    rows += [(each.option, f"{each.value}: {each.why}") for each in ignored]
+    opened, model = open_dataset(dataset), given.get("model")
+    ignored = ignored_parts(opened, find_kind(model).name)
+    if find_kind(model).name != EMBEDDING:
+        weights = edge_weights_of(opened, model or "sage", given.get("direction", "in"), given.get("edge_weights"))
+        ignored = [*([] if weights is None else [weights]), *ignored]
+    rows += [(each.option.replace("_", " "), f"{each.value}: {each.why}") for each in ignored]
     print_pairs([*rows, ("next", _next_command(dataset, find_kind(given.get("model")).command, preset, given))])
 
 

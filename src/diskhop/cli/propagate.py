@@ -29,7 +29,7 @@ def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, A
     """Aggregate features over the graph, hop by hop, into tables that `train --model sign` reads rows of."""
     from diskhop.dataset.dataset import open_dataset
     from diskhop.hops.make.propagate import propagate as make_hop_tables
-    from diskhop.runs.data_use import ignored_parts
+    from diskhop.runs.data_use import edge_weights_of, ignored_parts
     from diskhop.ui.progress import stage_progress
 
     spec = PropagationSpec(**{name: value for name, value in given.items() if name not in _RESOURCES})
@@ -57,13 +57,16 @@ def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, A
         )
     seconds = time.perf_counter() - started
     ignored = ignored_parts(opened, HOP)
+    weights = edge_weights_of(opened, "sign", spec.direction, spec.edge_weights or None)
     if as_json:
-        print_json({**_document(done, seconds), "ignored": [each.option for each in ignored]})
+        used = {} if weights is None else {"edge_weights": weights.value}
+        print_json({**_document(done, seconds), **used, "ignored": [each.option for each in ignored]})
     else:
         words = ["diskhop", "train", str(dataset), "--model", "sign", "--hops", str(spec.hops)]
         shared = {name: value for name, value in given.items() if name not in ("hops", "rows")}
         train = shlex.join([*words, *spell_options(shared, HopConfig), "--out", "run"])
-        left_out = [(each.option, f"{each.value}: {each.why}") for each in ignored]
+        lines = [*([] if weights is None else [weights]), *ignored]
+        left_out = [(each.option.replace("_", " "), f"{each.value}: {each.why}") for each in lines]
         print_pairs([*_lines(done, seconds), *left_out, ("next", train)])
 
 

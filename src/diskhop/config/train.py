@@ -39,6 +39,13 @@ PLACEMENTS = (AUTO, "memory", "disk")
 TABLE_DTYPES = ("float32", "float16", "bfloat16")
 
 MODELS_WITH_HEADS = ("gat", "hoga")
+# Attention weighs edges itself.
+MODELS_WITHOUT_WEIGHTS = ("gat",)
+USE, IGNORE = EDGE_WEIGHTS = ("use", "ignore")
+WEIGHTS_NEED_IN = (
+    "--edge-weights use needs --direction in, got {}: weights are those of the edges that a node receives; use "
+    "--direction in, or --edge-weights ignore"
+)
 # Far more than is useful: a slip of the keyboard must not ask for that many threads or tensors.
 _DEPTH = between(1, 100, 2)
 _DISK = between(0, MOST_BYTES, 10**11)
@@ -78,6 +85,13 @@ class TrainConfig(LearningConfig):
         help="Dropout rate of hidden values.", rule=FRACTION, panel="Model", shown="0.5, for sgc 0.0"
     )
     input_dropout: float = option(0.0, help="Dropout rate of input features.", rule=FRACTION, panel="Model")
+    edge_weights: str = option(
+        IGNORE,
+        help="Whether sums over neighbours use the weights of edges.",
+        rule=one_of(EDGE_WEIGHTS),
+        panel="Model",
+        shown="use, where the graph has weights; gat: ignore",
+    )
     batch_size: int = option(
         help="Seed nodes per batch.",
         rule=between(1, MOST_COUNT, 1000),
@@ -177,6 +191,8 @@ class TrainConfig(LearningConfig):
         LearningConfig.check(self)
         if self.lr_schedule == PLATEAU and not self.evaluate:
             raise ConfigError("--lr-schedule plateau needs validation: remove --no-eval, or use --lr-schedule cosine")
+        if self.edge_weights == USE and self.model in MODELS_WITHOUT_WEIGHTS:
+            raise ConfigError(f"--edge-weights use is not for {self.model}, which weighs edges itself: remove it")
         if self.keep_optimizer and not self.warm_start:
             raise ConfigError("--keep-optimizer needs another run's state: add --warm-start RUN, or remove it")
         if self.model in MODELS_WITH_HEADS:
@@ -320,6 +336,12 @@ class HopConfig(TrainConfig):
         panel="Storage",
         shown="auto",
     )
+
+    def check(self) -> None:
+        """Check what options mean together."""
+        TrainConfig.check(self)
+        if self.edge_weights == USE and self.direction != "in":
+            raise ConfigError(WEIGHTS_NEED_IN.format(self.direction))
 
 
 KINDS: tuple[type[TrainConfig], ...] = (SampledConfig, HopConfig)

@@ -162,6 +162,12 @@ class EdgeSet:
             return None
         return self._column(name, info, np.dtype("<f4" if info.stored_as == "weights" else "<i8"))
 
+    def weight_column(self) -> StoredColumn | None:
+        """Return the place of the weights, see edge_weights(); None without weights."""
+        if not self._info.weights:
+            return None
+        return self._column("edge_weight", AttributeInfo(dtype="float32", stored_as="weights"), np.dtype("<f4"))
+
     def edge_id_column(self) -> StoredColumn | None:
         """Return the place of the source's numbers of edges, see edge_ids(); None if they are not kept."""
         dtype = self._info.edge_id_dtype

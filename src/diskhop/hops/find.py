@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from diskhop.budget import Budget
+from diskhop.config.train import USE
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.derived.scratch import scratch_path
@@ -19,7 +20,8 @@ def find_hop_tables(
 ) -> HopTables | None:
     """Open the tables that propagate() built for a spec; None if there are none. Raises ConfigError, FormatError."""
     rows = find_rows(dataset, spec.rows, budget or Budget(default_memory_bytes()))
-    path = scratch_path(dataset.path, scratch) / folder_name(spec.key(dataset.hash, rows))
+    key = spec.key(dataset.hash, rows, is_weighted=spec.uses_weights(dataset))
+    path = scratch_path(dataset.path, scratch) / folder_name(key)
     return open_hop_tables(path, dataset.hash) if path.exists() else None
 
 
@@ -27,7 +29,7 @@ def find_stale_tables(folder: Path, dataset: Dataset, spec: PropagationSpec) -> 
     """List folders of tables for this spec that earlier versions of the dataset left in its own folder."""
     if folder != scratch_path(dataset.path, None):
         return []
-    wanted = (table_operators(spec), spec.hops, spec.dtype)
+    wanted = (table_operators(spec, is_weighted=spec.uses_weights(dataset)), spec.hops, spec.dtype)
     found = []
     for manifest in sorted(folder.glob(f"propagated-*/{TABLES_FILE}")):
         try:
@@ -39,12 +41,10 @@ def find_stale_tables(folder: Path, dataset: Dataset, spec: PropagationSpec) -> 
     return found
 
 
-def table_operators(spec: PropagationSpec) -> tuple[TableOperator, ...]:
-    """Return the operators of a spec as the manifest stores them."""
+def table_operators(spec: PropagationSpec, *, is_weighted: bool) -> tuple[TableOperator, ...]:
+    """Return the operators of a spec as the manifest stores them. is_weighted: whether sums use weights of edges."""
+    shared = {"direction": spec.direction, **({"edge_weights": USE} if is_weighted else {})}
     return tuple(
-        TableOperator(
-            name=operator.file_name,
-            parameters={"kind": operator.kind, **operator.parameters, "direction": spec.direction},
-        )
+        TableOperator(name=operator.file_name, parameters={"kind": operator.kind, **operator.parameters, **shared})
         for operator in spec.parsed()
     )

@@ -12,8 +12,8 @@ import xxhash
 
 from diskhop.budget import Budget
 from diskhop.config.options import like, option, validate
-from diskhop.config.rules import at_least
-from diskhop.config.train import HopConfig
+from diskhop.config.rules import at_least, one_of
+from diskhop.config.train import EDGE_WEIGHTS, IGNORE, USE, WEIGHTS_NEED_IN, HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_arrays import read_id_array
 from diskhop.errors import ConfigError
@@ -34,6 +34,7 @@ class PropagationSpec:
     hops: number of hops by each operator.
     direction: neighbours to sum: in (lists of the dataset), out (reversed edges), or both (each connected pair once).
     dtype: float32, float16 or bfloat16.
+    edge_weights: use or ignore weights of edges; '': use them where there are some, and the direction is in.
     rows: rows to store: all, labelled (nodes of any split), or a .npy file of source ids.
     """
 
@@ -41,6 +42,14 @@ class PropagationSpec:
     hops: int = like(HopConfig, "hops", DEFAULT_HOPS, rule=at_least(1))
     direction: str = like(HopConfig, "direction", "in")
     dtype: str = like(HopConfig, "dtype", "float32")
+    edge_weights: str = like(
+        HopConfig,
+        "edge_weights",
+        "",
+        rule=one_of(("", *EDGE_WEIGHTS)),
+        panel="Sampling",
+        shown="use, where the graph has weights and the direction is in",
+    )
     rows: str = option(
         ALL_ROWS,
         help="Rows to store: all, labelled (nodes of any split), or a .npy file of node ids.",
@@ -61,8 +70,23 @@ class PropagationSpec:
         """Parse the operators."""
         return tuple(parse_operator(text) for text in self.operators)
 
-    def key(self, dataset_hash: str, rows: NodeRows | None) -> str:
-        """Return a text that differs wherever a byte of the tables may. rows: nodes with stored rows; None: all."""
+    def uses_weights(self, dataset: Dataset) -> bool:
+        """Return whether the sums of a dataset's tables use weights. Raises ConfigError where they cannot."""
+        has_weights = dataset.only_edges.weight_column() is not None
+        if self.edge_weights == USE and not has_weights:
+            raise ConfigError(
+                f"{dataset.path}: has no edge weights, which --edge-weights use needs; remove it, or import the graph "
+                "with weights (--weight COLUMN)"
+            )
+        if self.edge_weights == USE and self.direction != "in":
+            raise ConfigError(WEIGHTS_NEED_IN.format(self.direction))
+        return has_weights and self.direction == "in" and self.edge_weights != IGNORE
+
+    def key(self, dataset_hash: str, rows: NodeRows | None, *, is_weighted: bool = False) -> str:
+        """Return a text that differs wherever a byte of the tables may.
+
+        rows: nodes with stored rows; None: all. is_weighted: whether sums use weights.
+        """
         facts = {
             "format": VERSION,
             "dataset": dataset_hash,
@@ -71,6 +95,7 @@ class PropagationSpec:
             "direction": self.direction,
             "dtype": self.dtype,
             "rows": None if rows is None else f"{xxhash.xxh3_64_intdigest(rows.data):016x}",
+            **({"edge_weights": USE} if is_weighted else {}),
         }
         return json.dumps(facts, sort_keys=True)
 

@@ -28,6 +28,7 @@ from diskhop.nn.norms import NORMS
 __all__ = [
     "HOP_MODELS",
     "LAYERS",
+    "NORMALISING",
     "Block",
     "GatLayer",
     "GcnLayer",
@@ -98,6 +99,9 @@ HOP_MODELS: dict[str, Callable[[HopConfig, Products, int, int, int], nn.Module]]
     "sign": _sign,
     "hoga": _hoga,
 }
+
+# Models that divide sums by the degrees of both ends of an edge.
+NORMALISING = ("gcn",)
 
 
 def hops_read(model: str, num_tables: int) -> range:

@@ -60,6 +60,7 @@ def predict_modules(
     range_bytes: int = RANGE_BYTES,
     progress: Progress = silent,
     tools: TaskTools | None = None,
+    edge_weights: bool = False,
 ) -> LayerTables:
     """Compute the layers of a model on all nodes and return the table of the last one. All of `work` is durable.
 
@@ -74,8 +75,9 @@ def predict_modules(
     space: disk space that tables may take; default: all that is free.
     range_bytes: bytes of a table that a crash costs at most, roughly.
     tools: I/O engine and fault injector; default: an engine of its own.
+    edge_weights: whether a network of diskhop uses the weights of edges. Other models have no weights.
 
-    Edges have no weights. Bytes depend on the graph, the model, fanout and seed alone, on one version of torch and kind
+    Bytes depend on the graph, the model, fanout and seed alone, on one version of torch and kind
     of CPU.
 
     Raises ConfigError for layers that cannot be computed in batches, BudgetError with the smallest budget that works,
@@ -91,6 +93,7 @@ def predict_modules(
         scratch=scratch,
         disk=disk,
         seed=seed,
+        edge_weights=edge_weights,
     )
     return Prediction(dataset, model, fanouts, run, work, range_bytes, progress, space).run(keep)
 

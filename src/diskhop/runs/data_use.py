@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+from diskhop.config.train import IGNORE, MODELS_WITHOUT_WEIGHTS, USE
 from diskhop.dataset.dataset import Dataset
-from diskhop.run_files import EMBEDDING, HOP, NODE
+from diskhop.errors import ConfigError
+from diskhop.nn.models import LAYERS
+from diskhop.run_files import EMBEDDING
 from diskhop.runs.choices import Choice
 
 _IGNORED = "ignored"
-_WHY_WEIGHTS = {
-    NODE: "models and sampling treat all edges alike",
-    HOP: "the operators treat all edges alike",
-    EMBEDDING: "all edges count the same in the loss",
-}
+_OPTION = "edge_weights"
+
+
+def edge_weights_of(dataset: Dataset, model: str, direction: str, given: str | None) -> Choice | None:
+    """Return whether a model's sums use the weights of edges, and why; None for a dataset without weights.
+
+    direction: that of hop tables; in for other models. given: the option, if it is given. Raises ConfigError if there
+    are no weights to use.
+    """
+    if not any(each.weights for each in dataset.manifest.edge_types.values()):
+        if given == USE:
+            raise ConfigError(
+                f"{dataset.path}: has no edge weights, which --edge-weights use needs; remove it, or import the graph "
+                "with weights (--weight COLUMN)"
+            )
+        return None
+    if given is not None:
+        return Choice(_OPTION, given, "requested")
+    if model in MODELS_WITHOUT_WEIGHTS:
+        return Choice(_OPTION, IGNORE, f"{model} weighs edges itself")
+    if direction != "in":
+        return Choice(_OPTION, IGNORE, "they are those of --direction in")
+    draws = model in LAYERS
+    return Choice(_OPTION, USE, f"the graph has some{', and neighbours are drawn uniformly' if draws else ''}")
 
 
 def ignored_parts(dataset: Dataset, kind: str) -> list[Choice]:
-    """Return a line for each part that the dataset has and a run of this kind does not use; kind: see run_files."""
+    """Return a line for each part that the dataset has and a run of this kind does not use; kind: see run_files.
+
+    Weights of edges are an option of runs on nodes and hops.
+    """
     edges = dataset.manifest.edge_types.values()
     found = []
-    if any(each.weights for each in edges):
-        found.append(Choice("edge weights", _IGNORED, _WHY_WEIGHTS[kind]))
+    if kind == EMBEDDING and any(each.weights for each in edges):
+        found.append(Choice("edge weights", _IGNORED, "all edges count the same in the loss"))
     if any(each.times for each in edges):
         found.append(Choice("edge times", _IGNORED, "edges of all times are used"))
     if kind == EMBEDDING and any(nodes.features for nodes in dataset.manifest.node_types.values()):

@@ -58,7 +58,8 @@ struct Block {
 /// the memory is too small.
 [[nodiscard]] Block block_in(std::span<float> memory, std::uint64_t num_rows, std::uint64_t num_columns);
 
-/// In-neighbour lists in CSC: indptr int64 (nodes + 1), indices uint32 or int64 (edges), each from an offset in a file.
+/// In-neighbour lists in CSC: indptr int64 (nodes + 1), indices uint32 or int64 (edges), and perhaps weights float32
+/// (edges), each from an offset in a file.
 struct ListFiles {
   const File* indptr = nullptr;
   std::uint64_t indptr_offset = 0;
@@ -67,10 +68,12 @@ struct ListFiles {
   unsigned index_bytes = 4;
   std::uint64_t num_nodes = 0;
   std::uint64_t num_edges = 0;
+  const File* weights = nullptr;  // null: all 1
+  std::uint64_t weights_offset = 0;
 };
 
-/// Row i of the output is product_scale * row_scale[i] * (sum of list i's rows + self_weight * row i) + addend_scale *
-/// addend[i].
+/// Row i of the output is product_scale * row_scale[i] * (sum of list i's rows, each times its edge's weight +
+/// self_weight * row i) + addend_scale * addend[i].
 struct PassFormula {
   const File* row_scale = nullptr;  // float32 (nodes), or null: all 1
   float product_scale = 1;
@@ -140,8 +143,8 @@ StreamCounts write_cold_values(const Streaming& streaming, const ColdSources& so
 
 /// Writes the block's columns of the next hop; see PassFormula. Adds in float, the pieces of a list in order (see
 /// piece_edges), and rounds to nearest even: bits depend neither on threads nor on staging. The block may end at the
-/// last row that a list names, unless a row's own value is needed. With cold edges it may end anywhere; spare rows of
-/// the block are then overwritten. Throws also DamagedListsError.
+/// last row that a list names, unless a row's own value is needed. With cold edges, whose lists have no weights, it may
+/// end anywhere; spare rows of the block are then overwritten. Throws also DamagedListsError.
 PassCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Block& block, const PassFormula& formula,
                     const TableColumns& out, const std::optional<ColdEdges>& cold = std::nullopt);
 

@@ -81,7 +81,8 @@ class _Wider(NamedTuple):
 def first_cold_row(task: Task, memory_bytes: int, threads: int) -> int | None:
     """Return the number of rows in a block that is wider than one of all rows; None if counting is not worthwhile.
 
-    It is worthwhile for the dataset's own lists, without weights of own rows, if the block contains most rows.
+    It is worthwhile for the dataset's own lists, without weights of edges or own rows, if the block contains most
+    rows.
     """
     wider = _widen(task, memory_bytes, threads)
     return None if wider is None else wider.first_row
@@ -129,7 +130,9 @@ def _resident_block(task: Task, memory_bytes: int, threads: int) -> Block:
 def _widen(task: Task, memory_bytes: int, threads: int) -> _Wider | None:
     """Choose the next wider block with rows that divide a page, if memory fits most of them."""
     counts_own = any(operator.info.self_weight for operator in task.operators)
-    if task.sorted_edges or counts_own or memory_bytes < scan_bytes(task.index_bytes, memory_bytes):
+    if task.sorted_edges or task.weight_bytes or counts_own:
+        return None
+    if memory_bytes < scan_bytes(task.index_bytes, memory_bytes):
         return None
     resident_tiles = _resident_block(task, memory_bytes, threads).tiles
     tiles = 1 << resident_tiles.bit_length()
@@ -166,7 +169,9 @@ def _good_staging_bytes(memory_bytes: int) -> int:
 
 
 def _least_staging_bytes(task: Task, tiles: int, threads: int) -> int:
-    num_bytes = least_staging_bytes(TILE_COLUMNS * tiles, task.shape.item_bytes, task.index_bytes, threads)
+    num_bytes = least_staging_bytes(
+        TILE_COLUMNS * tiles, task.shape.item_bytes, task.index_bytes, threads, task.weight_bytes
+    )
     return buffer_bytes(num_bytes)
 
 

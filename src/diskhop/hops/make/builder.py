@@ -188,7 +188,7 @@ class HopTableBuilder:
                     addend = self.whole.path(step.addend) if step.addend else None
                     one_pass = _Pass(product, part, hop, step, scale, addend, self)
                     self.whole.write(step.output, part, one_pass.run)
-                    lists_bytes = lists.num_edges * lists.index_bytes + 8 * lists.num_nodes
+                    lists_bytes = lists.num_edges * lists.edge_bytes + 8 * lists.num_nodes
                     num_read += lists_bytes + block_bytes * bool(addend) + cold_bytes
                     num_written += block_bytes
                 self._num_sources[lists] = product.num_sources
@@ -250,7 +250,8 @@ class _Pass:
             Columns(path=path, shape=self.builder.whole.shape, first_tile=self.part.first_tile),
             row_scale=self.scale,
             product_scale=self.step.product_scale,
-            self_weight=self.hop.operator.info.self_weight,
+            # Lists with weights have the node itself as a neighbour.
+            self_weight=0 if self.builder.task.weight_bytes else self.hop.operator.info.self_weight,
             addend=self.addend,
             addend_scale=self.step.addend_scale,
         )

@@ -26,6 +26,13 @@ from diskhop.dataset.sort.tidy import Tidying, TidyLists
 from diskhop.hops.make.cold_edges import VALUES_FILE, open_cold_edges, write_cold_sources, writing_bytes
 from diskhop.hops.make.passes import ColdEdges, Lists
 from diskhop.hops.make.plan import sort_limits
+from diskhop.hops.make.weighted_lists import (
+    SUMS_BYTES,
+    WEIGHTED_LISTS_BYTES,
+    looped_lists,
+    sum_weights,
+    write_looped_lists,
+)
 from diskhop.hops.operators import Scaling
 from diskhop.hops.tables import PAGE_BYTES
 from diskhop.io.atomic import remove_tree
@@ -48,16 +55,24 @@ class ListsWanted(NamedTuple):
     """Specification of lists.
 
     direction: in, out or both.
-    has_loops: whether they contain edges from a node to itself.
+    has_loops: whether they contain the edges from a node to itself. Without them, lists with weights have exactly one
+        for each node; see weighted_lists.py.
+    is_weighted: whether edges have weights; only for the direction in.
     """
 
     direction: str
     has_loops: bool
+    is_weighted: bool = False
 
     @property
     def name(self) -> str:
         """Name of the file."""
         return f"lists-{self.direction}{'' if self.has_loops else '-without-loops'}"
+
+    @property
+    def is_looped(self) -> bool:
+        """Whether lists with weights get an edge from each node to itself."""
+        return self.is_weighted and not self.has_loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +115,8 @@ class ListedEdges:
         return False
 
 
-def dataset_lists(topology: TopologyFiles) -> Lists:
-    """Return the dataset's own lists."""
+def dataset_lists(topology: TopologyFiles, weights: Path | None = None) -> Lists:
+    """Return the dataset's own lists. weights: the file of their weights; None: without."""
     return Lists(
         indptr_path=topology.indptr_path,
         indptr_offset=0,
@@ -110,12 +125,13 @@ def dataset_lists(topology: TopologyFiles) -> Lists:
         index_bytes=4 if topology.index_dtype.itemsize == 4 else 8,
         num_nodes=topology.num_nodes,
         num_edges=topology.num_edges,
+        weights_path=weights,
     )
 
 
 def num_sorted_edges(num_edges: int, wanted: ListsWanted) -> int:
     """Return the number of edges to sort for lists; 0 if the dataset's own lists fit."""
-    if wanted.direction == "in" and wanted.has_loops:
+    if wanted.direction == "in" and (wanted.has_loops or wanted.is_weighted):
         return 0
     return 2 * num_edges if wanted.direction == "both" else num_edges
 
@@ -172,10 +188,25 @@ class ListMaker:
             num_edges=num_edges,
         )
 
+    def add_loops(self, wanted: ListsWanted, weights: NDArray[np.float32]) -> Lists:
+        """Write lists with weights, with an edge from each node to itself."""
+        topology = self._edges.topology
+
+        def make(path: Path, tools: TaskTools) -> None:
+            write_looped_lists(topology, weights, path, tools)
+
+        with self._budget.reserve("writing lists", WEIGHTED_LISTS_BYTES):
+            run_tasks([_Step(wanted.name, make)], self._folder, self._tools, threads=1)
+        return looped_lists(topology, self._folder / wanted.name)
+
     def scale(self, scaling: Scaling, lists: Lists) -> Path:
-        """Write the factors of rows, float32 (num_nodes), zeros to the end of the page; 0 for an empty list."""
+        """Write the factors of rows, float32 (num_nodes), zeros to the end of the page; 0 for an empty list.
+
+        With weights, the degree of a node is the sum of the absolute weights of its list.
+        """
         name = f"scales-{scaling}-{lists.indptr_path.stem}"
-        with self._budget.reserve("scales", SCALES_BYTES):
+        sums_bytes = 0 if lists.weights_path is None else SUMS_BYTES
+        with self._budget.reserve("scales", SCALES_BYTES + sums_bytes):
             run_tasks(
                 [_Step(name, lambda path, tools: _write_scales(scaling, lists, path, tools))],
                 self._folder,
@@ -241,9 +272,11 @@ def _write_scales(scaling: Scaling, lists: Lists, path: Path, tools: TaskTools) 
     with SequentialWriter(path, tools.engine, BufferPool(0), buffer_bytes=_SCALES_WRITER_BYTES) as writer:
         for start, stop in row_ranges(lists.num_nodes, _NODES_AT_ONCE):
             offset = lists.indptr_offset + 8 * start
-            degrees = np.diff(np.fromfile(lists.indptr_path, "<i8", stop - start + 1, offset=offset)).astype(np.float64)
-            if scaling == "loops":
-                degrees += 1
+            if lists.weights_path is not None:
+                degrees = sum_weights(lists, start, stop)
+            else:
+                lengths = np.diff(np.fromfile(lists.indptr_path, "<i8", stop - start + 1, offset=offset))
+                degrees = lengths.astype(np.float64) + (scaling == "loops")
             powers = 1.0 if scaling == "mean" else 0.5
             scales = np.divide(1.0, degrees**powers, out=np.zeros_like(degrees), where=degrees > 0)
             writer.append(scales.astype("<f4").view(np.uint8))

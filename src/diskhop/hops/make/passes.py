@@ -34,6 +34,8 @@ class Lists:
     index_bytes: bytes per index.
     num_nodes: number of lists.
     num_edges: number of indices.
+    weights_path: file with float32 weights, one per index; None: all 1.
+    weights_offset: offset of weights in their file.
     """
 
     indptr_path: Path
@@ -43,6 +45,13 @@ class Lists:
     index_bytes: Literal[4, 8]
     num_nodes: int
     num_edges: int
+    weights_path: Path | None = None
+    weights_offset: int = 0
+
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes of an edge: its index, and its weight."""
+        return self.index_bytes + (0 if self.weights_path is None else 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +132,8 @@ class Product:
             lists.num_edges,
             threads,
             staging_bytes,
+            _opened(lists.weights_path),
+            lists.weights_offset,
         )
 
     def load(
@@ -192,12 +203,16 @@ def _dtype(shape: TableShape) -> Literal["float32", "float16", "bfloat16"]:
     return cast(Literal["float32", "float16", "bfloat16"], shape.dtype)
 
 
-def least_staging_bytes(columns: int, item_bytes: int, index_bytes: int, threads: int) -> int:
-    """Return the smallest staging memory of a pass over columns that adds another table."""
+def least_staging_bytes(columns: int, item_bytes: int, index_bytes: int, threads: int, weight_bytes: int = 0) -> int:
+    """Return the smallest staging memory of a pass over columns that adds another table.
+
+    weight_bytes: bytes of an edge's weight; 0 without weights.
+    """
     row_bytes = 4 * columns
     num_sums = min(max(_SUM_BYTES // row_bytes, _FEWEST_SUMS), _MOST_SUMS)
-    # Unaligned reads take two more pages: ends of lists, scales, and a piece of edges.
-    reads = (8 * (_STRIP_ROWS + 1), 4 * _STRIP_ROWS, PIECE_EDGES * index_bytes)
+    # Unaligned reads take two more pages: ends of lists, scales, a piece of edges and its weights.
+    reads = [8 * (_STRIP_ROWS + 1), 4 * _STRIP_ROWS, PIECE_EDGES * index_bytes]
+    reads += [PIECE_EDGES * weight_bytes] if weight_bytes else []
     read_bytes = sum(whole_pages(num_bytes) + 2 * PAGE_BYTES for num_bytes in reads)
     strip_bytes = 2 * _STRIP_ROWS * columns * item_bytes
     return read_bytes + strip_bytes + whole_pages(threads * num_sums * row_bytes + 2 * row_bytes) + PAGE_BYTES

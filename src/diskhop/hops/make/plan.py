@@ -17,6 +17,7 @@ from diskhop.hops.make.cold_edges import cold_file_bytes, counts_bytes
 from diskhop.hops.make.passes import aligned_bytes
 from diskhop.hops.make.task import KEY_BYTES, Task
 from diskhop.hops.make.tiles import Slots, plan_cut_slots, plan_extraction_slots
+from diskhop.hops.make.weighted_lists import WEIGHTED_LISTS_BYTES
 from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS
 from diskhop.plans import PlannedSteps, StepPlan
 
@@ -25,6 +26,7 @@ from diskhop.plans import PlannedSteps, StepPlan
 _PRODUCTS_PER_SECOND = 0.6e9
 _VALUES_PER_SECOND = 400e6
 _SORTED_EDGES_PER_SECOND = 15e6
+_WRITTEN_EDGES_PER_SECOND = 10e6
 _LEAST_SECONDS = 0.1
 _THREADS_POWER = 0.8
 
@@ -105,6 +107,8 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, disk: DiskM
     phases = [reserved, {"tiling features": cut_slots.num_bytes}]
     if task.num_kept is not None:
         phases.append({"extracting rows": extraction_slots.num_bytes})
+    if task.looped_bytes:
+        phases.append({"writing lists": WEIGHTED_LISTS_BYTES})
     if task.sorted_edges:
         phases.append({"sorting edges": _least_sort_bytes(task.sorted_edges, memory_bytes)})
     for wanted in sorted(phases, key=lambda each: sum(each.values()), reverse=True):
@@ -136,7 +140,7 @@ def _least_sort_bytes(num_edges: int, memory_bytes: int) -> int:
 
 def _plan_steps(task: Task, block: Block, threads: int, disk: DiskModel) -> tuple[StepPlan, ...]:
     shape, together, num_blocks = task.shape, threads**_THREADS_POWER, num_blocks_of(task, block)
-    lists_bytes = task.index_bytes * task.num_edges + 8 * (shape.num_rows + 1)
+    lists_bytes = (task.index_bytes + task.weight_bytes) * task.num_edges + 8 * (shape.num_rows + 1)
 
     def planned(name: str, bytes_read: int, bytes_written: int, cpu_seconds: float) -> StepPlan:
         seconds = max(disk.sequential_seconds(bytes_read, bytes_written), cpu_seconds)
@@ -148,6 +152,8 @@ def _plan_steps(task: Task, block: Block, threads: int, disk: DiskModel) -> tupl
         written_bytes = task.sorted_edges * task.index_bytes + 8 * (shape.num_rows + 1)
         seconds = task.sorted_edges / _SORTED_EDGES_PER_SECOND / together
         steps.append(planned("sort lists", lists_bytes + spilled_bytes, written_bytes + spilled_bytes, seconds))
+    if task.looped_bytes:
+        steps.append(planned("write lists", lists_bytes, task.looped_bytes, task.num_edges / _WRITTEN_EDGES_PER_SECOND))
     # Bytes of all values of cold edges, and how often their sources are read.
     cold_bytes = num_cold_blocks = 0
     if block.cold is not None:

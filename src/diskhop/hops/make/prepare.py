@@ -15,6 +15,7 @@ from diskhop.hops.make.cold_edges import count_sources, scan_bytes
 from diskhop.hops.make.lists import ListedEdges, ListsWanted, dataset_lists, num_sorted_edges
 from diskhop.hops.make.plan import PropagationPlan, plan_propagation
 from diskhop.hops.make.task import Task, require_disk
+from diskhop.hops.make.weighted_lists import WEIGHT_BYTES, looped_lists_bytes
 from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec, find_rows
 from diskhop.hops.tables import TILE_COLUMNS, TableShape
 from diskhop.protocols import NodeRows
@@ -27,13 +28,18 @@ def plan_tables(
 ) -> tuple[Task, PropagationPlan]:
     """Plan what propagate() would build. Raises ConfigError, BudgetError."""
     edges = ListedEdges(dataset.topology, f"lists of dataset {dataset.hash}")
-    task = task_of(dataset, spec, find_rows(dataset, spec.rows, budget), wanted_lists(edges, spec, silent))
+    wanted = wanted_lists(edges, spec, silent, is_weighted=spec.uses_weights(dataset))
+    task = task_of(dataset, spec, find_rows(dataset, spec.rows, budget), wanted)
     return task, plan_propagation(task, memory_bytes=budget.available_bytes, threads=threads, disk=disk)
 
 
-def wanted_lists(edges: ListedEdges, spec: PropagationSpec, progress: Progress) -> dict[bool, ListsWanted]:
+def wanted_lists(
+    edges: ListedEdges, spec: PropagationSpec, progress: Progress, *, is_weighted: bool
+) -> dict[bool, ListsWanted]:
     """Map whether operators count loops to the lists they need. A graph without loops needs no lists without loops."""
     counts_loops = {operator.info.self_weight == 0 for operator in spec.parsed()}
+    if is_weighted:
+        return {each: ListsWanted(spec.direction, each, is_weighted=True) for each in sorted(counts_loops)}
     has_loops = False in counts_loops and edges.have_loops(progress)
     return {each: ListsWanted(spec.direction, each or not has_loops) for each in sorted(counts_loops)}
 
@@ -47,16 +53,21 @@ def task_of(dataset: Dataset, spec: PropagationSpec, rows: NodeRows | None, want
         )
     if table.num_rows == 0:
         raise ConfigError(f"{dataset.path}: has no nodes; import a graph with nodes")
+    is_weighted = any(each.is_weighted for each in wanted.values())
+    has_looped = any(each.is_looped for each in wanted.values())
+    num_looped = topology.num_nodes if has_looped else 0
     return Task(
         table=table,
         feature_dtype=dataset.feature_dtype,
         shape=TableShape(num_rows=table.num_rows, dim=dataset.feature_dim, dtype=spec.dtype, tile_columns=TILE_COLUMNS),
-        num_edges=topology.num_edges * (2 if spec.direction == "both" else 1),
+        num_edges=topology.num_edges * (2 if spec.direction == "both" else 1) + num_looped,
         index_bytes=topology.index_dtype.itemsize,
         operators=spec.parsed(),
         hops=spec.hops,
         sorted_edges=sum(num_sorted_edges(topology.num_edges, each) for each in set(wanted.values())),
         num_kept=None if rows is None else len(rows),
+        weight_bytes=WEIGHT_BYTES if is_weighted else 0,
+        looped_bytes=looped_lists_bytes(topology) if has_looped else 0,
     )
 
 

@@ -99,14 +99,16 @@ def propagate(
         budget = Budget(default_memory_bytes() if memory is None else _parse_size(memory))
     folder = scratch_path(opened.path, scratch)
     rows = find_rows(opened, spec.rows, budget)
-    destination = folder / folder_name(spec.key(opened.hash, rows))
+    is_weighted = spec.uses_weights(opened)
+    destination = folder / folder_name(spec.key(opened.hash, rows, is_weighted=is_weighted))
     if destination.exists():
         return Propagated(open_hop_tables(destination, opened.hash), None, [], {})
     for stale in find_stale_tables(folder, opened, spec):
         log(f"{stale} is not used: it was built from another version of the dataset; 'diskhop clean' removes it")
     own_engine = open_engine(engine).engine if isinstance(engine, str) else engine
     tools = TaskTools(own_engine, injector)
-    run = _Propagation(opened, spec, rows, destination, budget, threads or default_threads(), tools, progress)
+    threads = threads or default_threads()
+    run = _Propagation(opened, spec, is_weighted, rows, destination, budget, threads, tools, progress)
     return run.build(None if disk is None else _parse_size(disk), on_plan)
 
 
@@ -116,6 +118,7 @@ class _Propagation:
 
     dataset: the dataset.
     spec: tables to build.
+    is_weighted: whether sums use the weights of edges.
     rows: rows to keep, None for all.
     destination: folder of the tables.
     budget: memory to reserve from.
@@ -126,6 +129,7 @@ class _Propagation:
 
     dataset: Dataset
     spec: PropagationSpec
+    is_weighted: bool
     rows: NodeRows | None
     destination: Path
     budget: Budget
@@ -137,7 +141,7 @@ class _Propagation:
         """Plan, build and publish the tables."""
         folder, injector = self.destination.parent, self.tools.injector
         edges = ListedEdges(self.dataset.topology, f"lists of dataset {self.dataset.hash}")
-        wanted = wanted_lists(edges, self.spec, self.progress)
+        wanted = wanted_lists(edges, self.spec, self.progress, is_weighted=self.is_weighted)
         task = task_of(self.dataset, self.spec, self.rows, wanted)
         task = count_task_sources(task, self.dataset, self.budget, self.threads, self.progress)
         disk = remembered_model(folder if folder.exists() else self.dataset.path, self.tools.engine.name)
@@ -165,7 +169,7 @@ class _Propagation:
         work: WorkFolder,
         stack: ExitStack,
     ) -> HopTableBuilder:
-        key = self.spec.key(self.dataset.hash, self.rows)
+        key = self.spec.key(self.dataset.hash, self.rows, is_weighted=self.is_weighted)
         maker = ListMaker(edges, work.stage("lists", key), work, self.tools, self.budget, self.threads, self.progress)
         kept, done = work.stage("kept", key), work.stage("done", key)
         whole = kept if self.rows is None else work.stage("whole", key)
@@ -177,7 +181,7 @@ class _Propagation:
             dataset=self.dataset,
             task=task,
             plan=plan,
-            lists={counts_loops: _open_lists(each, edges, maker) for counts_loops, each in wanted.items()},
+            lists={each: self._open_lists(lists, edges, maker) for each, lists in wanted.items()},
             maker=maker,
             kept=kept,
             whole=tables,
@@ -187,6 +191,16 @@ class _Propagation:
             threads=self.threads,
             progress=self.progress,
         )
+
+    def _open_lists(self, wanted: ListsWanted, edges: ListedEdges, maker: ListMaker) -> Lists:
+        if wanted.is_weighted:
+            column, weights = self.dataset.only_edges.weight_column(), self.dataset.edge_weights()
+            assert column is not None, "the dataset has weights"
+            assert weights is not None, "the dataset has weights"
+            if wanted.is_looped:
+                return maker.add_loops(wanted, weights)
+            return dataset_lists(edges.topology, column.table.path)
+        return maker.sort(wanted) if num_sorted_edges(edges.num_edges, wanted) else dataset_lists(edges.topology)
 
     def _write_ids(self, kept: Path) -> None:
         """Write which nodes of the source the rows are, where the dataset's rows do not tell."""
@@ -218,13 +232,10 @@ class _Numbers:
         self.numbers.astype("<i8").tofile(path)
 
 
-def _open_lists(wanted: ListsWanted, edges: ListedEdges, maker: ListMaker) -> Lists:
-    return maker.sort(wanted) if num_sorted_edges(edges.num_edges, wanted) else dataset_lists(edges.topology)
-
-
 def _write_manifest(builder: HopTableBuilder, spec: PropagationSpec) -> None:
     """Write the manifest of the kept tables, as the last file."""
-    operators, shape = table_operators(spec), builder.task.kept_shape
+    operators = table_operators(spec, is_weighted=builder.task.weight_bytes > 0)
+    shape = builder.task.kept_shape
     files = []
     for name in table_names(operators, spec.hops):
         table = name.removesuffix(".bin")

@@ -29,6 +29,8 @@ class Task:
     hops: hops per operator.
     sorted_edges: edges of lists to sort first; 0 if the dataset's own lists fit.
     num_kept: number of rows to keep; None for all.
+    weight_bytes: bytes of an edge's weight; 0 without weights.
+    looped_bytes: disk space of lists with weights that get loops; 0 for none.
     sources: counts of the sources in the lists, if they were counted (see first_cold_row).
     """
 
@@ -41,6 +43,8 @@ class Task:
     hops: int
     sorted_edges: int
     num_kept: int | None
+    weight_bytes: int = 0
+    looped_bytes: int = 0
     sources: SourceCounts | None = None
 
     @property
@@ -68,6 +72,7 @@ class Task:
         """Largest disk space during the work, including the result."""
         nodes_bytes = 4 * self.shape.num_rows
         lists_bytes = self.sorted_edges * (KEY_BYTES + self.index_bytes) + (8 * self.shape.num_rows + nodes_bytes)
+        lists_bytes += self.looped_bytes
         powers = max(sum(step.is_power for step in hop.steps) for op in self.operators for hop in op.hops(self.hops))
         # Of powers, a source and its product exist together; if rows are extracted, so it is with all tables.
         num_work = 2 * powers + (0 if self.num_kept is None else 3)

@@ -19,6 +19,25 @@ from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 from diskhop.protocols import SampledBatch
 
 
+class BlockWeights(NamedTuple):
+    """Weights of a block's edges, and sums of them in the whole graph.
+
+    edges: float32 (edges).
+    strengths: float32 (nodes), sum of the absolute weights of each node's in-edges from other nodes; None: sum those of
+        the block.
+    loops: float32 (nodes), weight of each node's edge to itself, 1 without one; None with strengths.
+    """
+
+    edges: Tensor
+    strengths: Tensor | None = None
+    loops: Tensor | None = None
+
+    def first(self, num_edges: int, num_nodes: int) -> BlockWeights:
+        """Return the weights of the first edges and nodes."""
+        strengths, loops = (None if each is None else each[:num_nodes] for each in self[1:])
+        return BlockWeights(self.edges[:num_edges], strengths, loops)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerBlock:
     """The edges of one layer, grouped by target: target i's neighbours are sources[indptr[i] : indptr[i + 1]].
@@ -27,6 +46,7 @@ class LayerBlock:
     sources: int32 (edges), below num_sources.
     degrees: int64 (num_sources), in-degrees in the whole graph; None: count the edges of the block.
     rows: int32 (num_sources), rows of x of the sources; None: 0, 1, 2 ...
+    weights: weights of the edges; None: all 1.
     """
 
     indptr: Tensor
@@ -34,6 +54,7 @@ class LayerBlock:
     num_sources: int
     degrees: Tensor | None = None
     rows: Tensor | None = None
+    weights: BlockWeights | None = None
 
     @property
     def num_targets(self) -> int:
@@ -56,6 +77,7 @@ class Block:
     degrees: int64 (nodes), in-degrees in the whole graph, or None.
     rows: int32 (nodes), rows of x that hold the nodes' features; None: 0, 1, 2 ...
     by_hop: False if the block has edges of all nodes; every layer then needs them all, and computes every node.
+    weights: weights of the edges; None: all 1.
     """
 
     indptr: Tensor
@@ -65,10 +87,19 @@ class Block:
     degrees: Tensor | None = None
     rows: Tensor | None = None
     by_hop: bool = True
+    weights: BlockWeights | None = None
 
     @classmethod
-    def of(cls, sampled: SampledBatch, degrees: Tensor | None = None, rows: Tensor | None = None) -> Block:
-        """Wrap a sampled batch; its edges are not copied."""
+    def of(
+        cls,
+        sampled: SampledBatch,
+        degrees: Tensor | None = None,
+        rows: Tensor | None = None,
+        weights: BlockWeights | None = None,
+    ) -> Block:
+        """Wrap a sampled batch; its edges are not copied. weights: of its edges; None: those of the sampler, if any."""
+        if weights is None and sampled.edge_weights is not None:
+            weights = BlockWeights(torch.from_numpy(sampled.edge_weights))
         return cls(
             torch.from_numpy(sampled.indptr.astype(np.int32)),
             torch.from_numpy(sampled.sources),
@@ -77,6 +108,7 @@ class Block:
             degrees,
             rows,
             sampled.by_hop,
+            weights,
         )
 
     def __repr__(self) -> str:
@@ -92,23 +124,28 @@ class Block:
         num_hops = self.num_layers - index if self.by_hop else len(self.num_sampled_edges)
         num_targets = sum(self.num_sampled_nodes[:num_hops])
         num_sources = sum(self.num_sampled_nodes[: num_hops + 1])
+        num_edges = sum(self.num_sampled_edges[:num_hops])
         return LayerBlock(
             self.indptr[: num_targets + 1],
-            self.sources[: sum(self.num_sampled_edges[:num_hops])],
+            self.sources[:num_edges],
             num_sources,
             None if self.degrees is None else self.degrees[:num_sources],
             None if self.rows is None or index > 0 else self.rows[:num_sources],
+            None if self.weights is None else self.weights.first(num_edges, num_sources),
         )
 
 
 def mean_and_self(x: Tensor, layer: LayerBlock, products: Products = DEFAULT_PRODUCTS) -> Tensor:
     """Return (targets, 2 * columns): the mean of each target's neighbours (0 without any), then its own row.
 
+    With weights, a neighbour's row counts by its edge's weight over the sum of their absolute values (0 if that is 0).
+
     x: float32, bfloat16 or float16 (sources, columns), or more rows if the layer block has `rows`.
     products: dtype and memory of the result.
     Sums are float32, in the order of the edges, for any number of threads. An x with more rows gets no gradient.
     """
-    out: Tensor = _Aggregate.apply(x, layer, _Sums(is_mean=True), 2 * x.shape[1], products)  # type: ignore[no-untyped-call]
+    sums = _Sums(is_mean=True) if layer.weights is None else _Sums(_shares(layer, layer.weights.edges))
+    out: Tensor = _Aggregate.apply(x, layer, sums, 2 * x.shape[1], products)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -123,6 +160,14 @@ def weighted_sum(
     sums = _Sums(edge_weights, self_weights)
     out: Tensor = _Aggregate.apply(x, layer, sums, x.shape[1], products)  # type: ignore[no-untyped-call]
     return out
+
+
+def _shares(layer: LayerBlock, weights: Tensor) -> Tensor:
+    """Divide the weights of each target's edges by the sum of their absolute values."""
+    targets, given = layer.target_of_edge().numpy(), weights.numpy()
+    totals = np.bincount(targets, np.abs(given), minlength=layer.num_targets)
+    totals[totals == 0] = 1
+    return torch.from_numpy((given / totals[targets]).astype(np.float32))
 
 
 class _Sums(NamedTuple):

@@ -4,15 +4,20 @@ Normalised by sampled degrees (`LayerBlock.degrees` is None), values are PyG's G
 node that was not expanded counts as degree 1. Normalised by the whole graph's degrees, a batch with all neighbours
 gives exactly what the whole graph would; where only k of d neighbours were sampled, each is weighted by d / k, so that
 the sum is unbiased. Training uses sampled degrees unless it samples all neighbours, inference the whole graph's.
+
+With edge weights, values are GCNConv's with `edge_weight`: a node's degree is its strength, and a self-loop of the
+graph keeps its weight. Negative weights count in a strength by their absolute value (Kunegis et al., 2010), where PyG
+has NaN or the square root of a difference.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
-from diskhop.nn.layers.aggregate import LayerBlock, weighted_sum
+from diskhop.nn.layers.aggregate import BlockWeights, LayerBlock, weighted_sum
 from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 from diskhop.nn.matmul.rectifier import Rectifier
 
@@ -40,6 +45,8 @@ def gcn_weights(layer: LayerBlock) -> tuple[Tensor, Tensor]:
 
     As in PyG, that loop replaces a self-loop of the graph, whose edge gets weight 0. (Whole-graph degrees count it.)
     """
+    if layer.weights is not None:
+        return _of_weighted(layer, layer.weights)
     targets = layer.target_of_edge()
     is_proper = targets != layer.sources
     drawn = torch.bincount(targets[is_proper], minlength=layer.num_sources)
@@ -50,3 +57,25 @@ def gcn_weights(layer: LayerBlock) -> tuple[Tensor, Tensor]:
         neighbors_each_stands_for = degrees[: layer.num_targets] / layer.indptr.diff().clamp(min=1)
         weights = weights * neighbors_each_stands_for[targets]
     return weights, scale[: layer.num_targets].square()
+
+
+def _of_weighted(layer: LayerBlock, weights: BlockWeights) -> tuple[Tensor, Tensor]:
+    """Return what gcn_weights() returns for weighted edges."""
+    sources, given = layer.sources.numpy(), weights.edges.numpy()
+    targets = layer.target_of_edge().numpy()
+    is_proper = targets != sources
+    if weights.strengths is None or weights.loops is None:
+        strengths = np.bincount(targets, np.abs(given) * is_proper, minlength=layer.num_sources)
+        loops = np.ones(layer.num_sources)
+        # Of several the last counts, as in PyG.
+        loops[targets[~is_proper]] = given[~is_proper]
+    else:
+        strengths, loops = weights.strengths.numpy().astype(np.float64), weights.loops.numpy().astype(np.float64)
+    totals = strengths + np.abs(loops)
+    scale = np.divide(1, np.sqrt(totals), out=np.zeros_like(totals), where=totals > 0)
+    normalised = given * scale[targets] * scale[sources] * is_proper
+    if layer.degrees is not None:
+        drawn = np.maximum(np.diff(layer.indptr.numpy()), 1)
+        normalised *= (layer.degrees[: layer.num_targets].numpy() / drawn)[targets]
+    own = (loops * np.square(scale))[: layer.num_targets]
+    return torch.from_numpy(normalised.astype(np.float32)), torch.from_numpy(own.astype(np.float32))

@@ -1,4 +1,4 @@
-"""GraphSAGE with mean aggregation (Hamilton et al., 2017)."""
+"""GraphSAGE with mean aggregation (Hamilton et al., 2017); with edge weights, a weighted mean."""
 
 from __future__ import annotations
 

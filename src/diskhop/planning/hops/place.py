@@ -28,7 +28,12 @@ def propagation_spec(dataset: Dataset, config: HopConfig) -> PropagationSpec:
     With splits, tables of the nodes in splits, unless only tables of all nodes exist already. Raises ConfigError.
     """
     of_all = PropagationSpec(
-        operators=config.operators, hops=config.hops, direction=config.direction, dtype=config.dtype, rows=ALL_ROWS
+        operators=config.operators,
+        hops=config.hops,
+        direction=config.direction,
+        dtype=config.dtype,
+        edge_weights=config.edge_weights,
+        rows=ALL_ROWS,
     )
     if not dataset.num_splits:
         return of_all

@@ -27,13 +27,14 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError, PredictionError
 from diskhop.nn.reproducible import reproducible
-from diskhop.pipeline.batch import MiniBatch, Pass
+from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
+from diskhop.pipeline.edge_weights import EdgeWeights
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.pipeline.sizes import batch_bytes
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
-from diskhop.plans import SampledPlan
+from diskhop.plans import PreparedBytes, SampledPlan
 from diskhop.predicting.batched.blocks import InputBlock
 from diskhop.predicting.batched.degrees import SelfLoops, open_loops
 from diskhop.predicting.batched.dry_run import LayerCost
@@ -62,6 +63,7 @@ class LayerRun:
     scratch: folder for a store's temporary files; None: DATASET/derived.
     disk: cost of reads; None: measured.
     seed: random seed of draws.
+    edge_weights: whether sums use the weights of edges; only for networks of diskhop.
     """
 
     budget: Budget
@@ -71,6 +73,13 @@ class LayerRun:
     scratch: str | None = None
     disk: DiskModel | None = None
     seed: int = 0
+    edge_weights: bool = False
+
+    def weights_of(self, dataset: Dataset, layer: Layer) -> EdgeWeights | None:
+        """Return the weights that a layer uses; None for none."""
+        if not self.edge_weights:
+            return None
+        return EdgeWeights(dataset, self.budget.total_bytes, with_strengths=layer.uses_degrees)
 
 
 def compute_layer(
@@ -91,10 +100,12 @@ def compute_layer(
     for one that is not finite.
     """
     batches = _batches_of(dataset, out, run, fanout)
-    work = _Work(dataset, cost, batches)
+    weights = run.weights_of(dataset, layer)
+    work = _Work(dataset, cost, batches, weights)
     sampler = neighbor_spec([fanout])
     with ExitStack() as stack:
-        loops = stack.enter_context(open_loops(dataset, run.budget)) if layer.uses_degrees else None
+        counts_loops = layer.uses_degrees and weights is None
+        loops = stack.enter_context(open_loops(dataset, run.budget)) if counts_loops else None
         plan, num_threads = _plan(dataset, layer, batches, sampler, work, run)
         for name, num_bytes in work.held(num_threads).items():
             stack.enter_context(run.budget.reserve(name, num_bytes))
@@ -102,7 +113,9 @@ def compute_layer(
         crew = stack.enter_context(_Crew(dataset, layer, loops, work, num_threads))
         pipeline = stack.enter_context(open_pipeline(dataset, plan, run.budget))
         whole = _pass_of(layer, batches, sampler, run.seed)
-        out.write(partial(_write_range, pipeline, whole, batches, crew), run.tools, progress)
+        opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
+        prepare = None if opened is None else lambda sampled, _x: opened.of(sampled)
+        out.write(partial(_write_range, pipeline, whole, prepare, batches, crew), run.tools, progress)
     return plan
 
 
@@ -111,7 +124,8 @@ def plan_layer(
 ) -> SampledPlan:
     """Plan what compute_layer() would do with these arguments. Rows of the table below need not exist."""
     batches = _batches_of(dataset, out, run, fanout)
-    plan, _ = _plan(dataset, layer, batches, neighbor_spec([fanout]), _Work(dataset, cost, batches), run)
+    work = _Work(dataset, cost, batches, run.weights_of(dataset, layer))
+    plan, _ = _plan(dataset, layer, batches, neighbor_spec([fanout]), work, run)
     return plan
 
 
@@ -136,10 +150,17 @@ def _pass_of(layer: Layer, batches: RowBatches, sampler: SamplerSpec, seed: int)
 
 
 def _write_range(
-    pipeline: Pipeline, whole: Pass, batches: RowBatches, crew: _Crew, first: int, end: int, append: AppendRows
+    pipeline: Pipeline,
+    whole: Pass,
+    prepare: Prepare | None,
+    batches: RowBatches,
+    crew: _Crew,
+    first: int,
+    end: int,
+    append: AppendRows,
 ) -> None:
-    """Compute rows first to end and append them in order."""
-    with pipeline.run(replace(whole, numbers=batches.numbers(first, end))) as stream:
+    """Compute rows first to end and append them in order. prepare: returns the weights of a batch; None: no weights."""
+    with pipeline.run(replace(whole, numbers=batches.numbers(first, end)), prepare) as stream:
         for rows in crew.compute(stream):
             append(rows)
 
@@ -169,6 +190,7 @@ def _plan(
         # A named store may have no use for a folder.
         scratch=run.scratch if run.store in (None, AUTO) or "scratch" in STORES[run.store].uses else None,
         ordered=True,
+        values=work.added,
         sizes=sizes,
     )
     for num_threads in range(min(run.threads, len(batches)), 0, -1):
@@ -182,9 +204,14 @@ def _plan(
 
 
 class _Work:
-    """Memory of the batches of a layer, at most: no batch exceeds it, however many of its neighbours are distinct."""
+    """Memory of the batches of a layer, at most: no batch exceeds it, however many of its neighbours are distinct.
 
-    def __init__(self, dataset: Dataset, cost: LayerCost, batches: RowBatches) -> None:
+    weights: of the edges; None for none.
+    """
+
+    def __init__(self, dataset: Dataset, cost: LayerCost, batches: RowBatches, weights: EdgeWeights | None) -> None:
+        self.added = PreparedBytes() if weights is None else weights.added
+        self._reserved = {} if weights is None else weights.reserved
         self._dataset = dataset
         self._cost = cost
         self._batches = batches
@@ -194,6 +221,7 @@ class _Work:
     def bytes_of(self, num_edges: int, num_sources: int, num_rows: int) -> int:
         """Bytes of a batch while it is computed, its features included."""
         input_bytes = batch_bytes(self._dataset, _block_bytes(num_edges, num_sources, num_rows), num_sources)
+        input_bytes += self.added.of(num_sources, num_edges)
         return self._cost.bytes_of(num_edges, num_sources, num_rows) + input_bytes
 
     def most_bytes(self, num_threads: int) -> int:
@@ -202,7 +230,7 @@ class _Work:
 
     def held(self, num_threads: int) -> dict[str, int]:
         """Bytes that are reserved next to the pipeline's, by name."""
-        return {"computing layers": self.most_bytes(num_threads), "writing rows": WRITING_BYTES}
+        return {**self._reserved, "computing layers": self.most_bytes(num_threads), "writing rows": WRITING_BYTES}
 
     def bounded(self, measured: BatchSizes) -> BatchSizes:
         """Return sizes that no batch exceeds."""
@@ -266,7 +294,7 @@ class _Crew:
         twin: LayerTwin | None = getattr(self._own, "twin", None)
         if twin is None:
             twin = self._own.twin = self._layer.open()
-        out = twin.run(batch.x, InputBlock.of(batch.sampled, batch.in_degrees, self._loops))
+        out = twin.run(batch.x, InputBlock.of(batch.sampled, batch.in_degrees, self._loops, batch.prepared))
         rows: NDArray[np.float32] = out.numpy()
         if not np.isfinite(rows).all():
             row = int(batch.sampled.node_ids[int(np.argmin(np.isfinite(rows).all(axis=1)))])

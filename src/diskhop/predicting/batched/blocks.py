@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diskhop.nn.layers.aggregate import Block, LayerBlock
+from diskhop.nn.layers.aggregate import Block, BlockWeights, LayerBlock
 from diskhop.predicting.batched.degrees import Degrees, SelfLoops
 from diskhop.protocols import SampledBatch
 
@@ -19,16 +19,24 @@ class InputBlock:
     """A batch of one hop.
 
     lists: edges grouped by destination. The destinations are the first of the sources.
-    degrees: degrees of the sources in the whole graph; None if no layer asks for them.
+    degrees: degrees of the sources in the whole graph; None if no layer asks for them, and for lists with weights.
     """
 
     lists: LayerBlock
     degrees: Degrees | None = None
 
     @classmethod
-    def of(cls, sampled: SampledBatch, in_degrees: Tensor | None, loops: SelfLoops | None) -> InputBlock:
-        """Wrap a sampled batch; loops are counted for it if in_degrees are given."""
-        lists = Block.of(sampled).layer(0)
+    def of(
+        cls,
+        sampled: SampledBatch,
+        in_degrees: Tensor | None,
+        loops: SelfLoops | None,
+        weights: BlockWeights | None = None,
+    ) -> InputBlock:
+        """Wrap a sampled batch; loops are counted for it if in_degrees are given, and it has no weights."""
+        lists = Block.of(sampled, weights=weights).layer(0)
+        if weights is not None:
+            return cls(replace(lists, degrees=in_degrees))
         if in_degrees is None or loops is None:
             return cls(lists)
         return cls(lists, Degrees(in_degrees, loops.of(sampled.node_ids)))
@@ -51,7 +59,8 @@ class InputBlock:
     def for_own_layer(self) -> LayerBlock:
         """Return the lists as diskhop's layers take them.
 
-        With degrees they have no self-loops, and degrees without: GcnLayer adds a loop to every destination.
+        With degrees they have no self-loops, and degrees without: GcnLayer adds a loop to every destination. Of lists
+        with weights it finds the loops itself.
         """
         if self.degrees is None:
             return self.lists

@@ -158,6 +158,8 @@ class Prediction:
         """Yield everything else that tables depend on."""
         yield self.dataset.made_features
         yield self.fanouts, self.run_by.seed, self.range_bytes
+        if self.run_by.edge_weights:
+            yield "edge weights"
         yield torch.__version__
         yield describe_model(self.model)
 

@@ -12,7 +12,15 @@ from diskhop.budget import format_bytes
 from diskhop.config.learning import CROSS_ENTROPY, MSE
 from diskhop.config.options import AUTO, check_options, options_of, require_known
 from diskhop.config.parse import resolved_path
-from diskhop.config.train import ALL_NEIGHBORS, KINDS, MADE_FEATURES, REGRESSION, HopConfig, SampledConfig, TrainConfig
+from diskhop.config.train import (
+    ALL_NEIGHBORS,
+    KINDS,
+    MADE_FEATURES,
+    REGRESSION,
+    HopConfig,
+    SampledConfig,
+    TrainConfig,
+)
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.hops.spec import DEFAULT_HOPS
@@ -21,7 +29,7 @@ from diskhop.nn.matmul.products import PRECISIONS
 from diskhop.nn.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.run_files import HOP, NODE
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
-from diskhop.runs.data_use import ignored_parts
+from diskhop.runs.data_use import edge_weights_of, ignored_parts
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
 from diskhop.runs.nodes.metrics import METRIC_OF_TASK
 from diskhop.runs.nodes.objective import TASK_OF_LABELS
@@ -76,6 +84,7 @@ def resolve_config(
     choices.choose("lr", 0.003, "suits Adam with batches of some hundreds")
     memory_bytes = given.get("memory_bytes") or default_memory_bytes()
     task = _choose_task(dataset, memory_bytes, choices)
+    _choose_edge_weights(dataset, model, choices)
     choices.made += ignored_parts(dataset, HOP if kind is HopConfig else NODE)
     _choose_epochs(task, choices)
     _choose_objective(dataset, choices)
@@ -114,6 +123,14 @@ def _choose_task(dataset: Dataset, memory_bytes: int, choices: Choices) -> NodeT
     )
     choices.made += task.choices
     return task
+
+
+def _choose_edge_weights(dataset: Dataset, model: str, choices: Choices) -> None:
+    """Use the weights of edges where there are some, unless the model cannot."""
+    direction = choices.complete.get("direction", "in")
+    chosen = edge_weights_of(dataset, model, direction, choices.given.get("edge_weights"))
+    if chosen is not None:
+        choices.choose(chosen.option, chosen.value, chosen.why)
 
 
 def _choose_objective(dataset: Dataset, choices: Choices) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from diskhop.config.options import load_config
-from diskhop.config.train import KINDS, REGRESSION, HopConfig, SampledConfig
+from diskhop.config.train import KINDS, REGRESSION, USE, HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset, as_dataset
-from diskhop.errors import ConfigError, TrainingError
+from diskhop.errors import ConfigError, SchemaError, TrainingError
 from diskhop.nn.models import config_kind
 from diskhop.predicting.scaling import Scaling
 from diskhop.run_files import CONFIG_FILE, HOP, MODEL_FILE, NODE, SCHEMA_FILE, read_kind, resume_command
@@ -88,6 +88,13 @@ class OpenClassifier:
         """Refuse a dataset that the model was not trained for. Raises SchemaError with a line for each mismatch."""
         features = self.config.features if isinstance(self.config, SampledConfig) else ""
         require_schema(self.schema, self.path, schema_of(dataset, features, self.config.seed), dataset.path)
+        if self.config.edge_weights == USE and dataset.only_edges.weight_column() is None:
+            raise SchemaError(
+                [
+                    f"{dataset.path}: has no edge weights, but {self.path} was trained with them; import the same "
+                    "weights (--weight COLUMN), or train again"
+                ]
+            )
 
 
 def open_classifier(run: Path | str) -> OpenClassifier:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +13,13 @@ from torch import Tensor
 from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
-from diskhop.config.train import SampledConfig
+from diskhop.config.train import IGNORE, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.nn.dry_run import measure_step_seconds
-from diskhop.nn.models import Block, Network, build_model
+from diskhop.nn.models import NORMALISING, Block, Network, build_model
 from diskhop.nn.reproducible import reproducible
-from diskhop.pipeline.batch import MiniBatch, Pass
+from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
+from diskhop.pipeline.edge_weights import EdgeWeights, OpenWeights
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.workload import Workload
@@ -53,10 +54,16 @@ def prepare_sampled(
     ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
     planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
 
+    weights = edge_weights_of(dataset, config)
+
     @contextmanager
     def open_feed(model: Network) -> Iterator[Feed]:
-        with open_pipeline(dataset, plan, budget, expected=workload.seed_sets[0]) as pipeline:
-            yield SampledFeed(pipeline, task.seeds, planned, model.uses_degrees)
+        with ExitStack() as held:
+            for name, num_bytes in {} if weights is None else weights.reserved.items():
+                held.enter_context(budget.reserve(name, num_bytes))
+            pipeline = held.enter_context(open_pipeline(dataset, plan, budget, expected=workload.seed_sets[0]))
+            opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
+            yield SampledFeed(pipeline, task.seeds, planned, model.uses_degrees, opened)
 
     return PreparedRun(
         config=planned,
@@ -79,7 +86,17 @@ def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) ->
             inputs = x, Block.of(batch, in_degrees)
             return measure_step_seconds(lambda: _make_model(dataset, config), config.lr, inputs)
 
-    return training_workload(config, task.seeds, task.held, measure_step if dataset.feature_dim else None)
+    weights = edge_weights_of(dataset, config)
+    held = task.held if weights is None else {**task.held, **weights.reserved}
+    workload = training_workload(config, task.seeds, held, measure_step if dataset.feature_dim else None)
+    return workload if weights is None else replace(workload, values=weights.added)
+
+
+def edge_weights_of(dataset: Dataset, config: SampledConfig) -> EdgeWeights | None:
+    """Return the weights that a run uses; None for none."""
+    if config.edge_weights == IGNORE:
+        return None
+    return EdgeWeights(dataset, config.memory_bytes, with_strengths=config.model in NORMALISING)
 
 
 def _make_model(dataset: Dataset, config: SampledConfig) -> Network:
@@ -88,9 +105,20 @@ def _make_model(dataset: Dataset, config: SampledConfig) -> Network:
 
 
 class SampledFeed:
-    """Batches of a pipeline, with the fan-outs of a configuration. uses_degrees: whether the model reads in-degrees."""
+    """Batches of a pipeline, with the fan-outs of a configuration.
 
-    def __init__(self, pipeline: Pipeline, seeds: SplitSeeds, config: SampledConfig, uses_degrees: bool) -> None:
+    uses_degrees: whether the model reads in-degrees. weights: of the edges; None: they count the same.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        seeds: SplitSeeds,
+        config: SampledConfig,
+        uses_degrees: bool,
+        weights: OpenWeights | None = None,
+    ) -> None:
+        self._weights = weights
         self._pipeline = pipeline
         self._seeds = seeds
         self._config = config
@@ -112,7 +140,7 @@ class SampledFeed:
             epoch=sampled_epoch,
             with_in_degrees=draws_all(config) and self._uses_degrees,
         )
-        return self._pipeline.run(wanted)
+        return self._pipeline.run(wanted, self._prepare(with_strengths=draws_all(config)))
 
     def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
         """See Feed. Every epoch draws the same neighbours."""
@@ -128,14 +156,21 @@ class SampledFeed:
             epoch=0,
             with_in_degrees=self._uses_degrees,
         )
-        return self._pipeline.run(wanted)
+        return self._pipeline.run(wanted, self._prepare(with_strengths=True))
 
     def forward(self, model: Network, batch: MiniBatch) -> Tensor:
         """See Feed."""
         rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
-        scores: Tensor = model(batch.x, Block.of(batch.sampled, batch.in_degrees, rows))
+        scores: Tensor = model(batch.x, Block.of(batch.sampled, batch.in_degrees, rows, batch.prepared))
         # Blocks with edges of all nodes give scores for all nodes.
         return scores[: batch.sampled.num_seeds]
+
+    def _prepare(self, *, with_strengths: bool) -> Prepare | None:
+        """Return what reads the weights of a batch while it is prefetched."""
+        weights = self._weights
+        if weights is None:
+            return None
+        return lambda sampled, _x: weights.of(sampled, with_strengths=with_strengths)
 
     def _reuse_order(self, num_batches: int, epoch: int) -> Sequence[int]:
         """Return the numbers of the first epoch's batches in the order of a later epoch."""

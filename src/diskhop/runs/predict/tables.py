@@ -12,7 +12,7 @@ from typing import Any
 import xxhash
 
 from diskhop.budget import Budget
-from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.config.train import ALL_NEIGHBORS, USE, HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import remembered_model
@@ -90,7 +90,7 @@ class OutputRun:
         if isinstance(self.classifier.config, HopConfig):
             yield self._of_hops(self.classifier.config, wanted, work)
             return
-        network = self._network(self.classifier.config)
+        network, wanted = self._network(self.classifier.config), self._in_batches(wanted)
         if wanted.fanout:
             yield self._sampled(network, wanted, work)
             return
@@ -137,7 +137,7 @@ class OutputRun:
                 disk=self._disk,
                 rows_bytes=rows_bytes,
             )
-        network = self._network(config)
+        network, wanted = self._network(config), self._in_batches(wanted)
         if not wanted.fanout:
             return plan_of_streamed(self._streamed(network, wanted).plan())
         model = unroll(network)
@@ -147,6 +147,7 @@ class OutputRun:
             threads=self.threads,
             disk=self._disk,
             seed=wanted.seed,
+            edge_weights=config.edge_weights == USE,
         )
         work = WorkFolder(self.dataset.path)  # opens no stage, so nothing is created
         fanouts = list(wanted.fanout) * (len(model.layers) // len(wanted.fanout))
@@ -166,9 +167,15 @@ class OutputRun:
             "weights": weights.hexdigest(),
             "model": self.classifier.config.model,
             "matmul": self._products(self.classifier.config).backend,
+            "edge_weights": self.classifier.config.edge_weights,
             "wanted": [wanted.logits, wanted.layer, list(wanted.fanout), wanted.seed],
         }
         return json.dumps(facts, sort_keys=True)
+
+    def _in_batches(self, wanted: Wanted) -> Wanted:
+        """Ask for batches with all neighbours where lists cannot be streamed: with weights."""
+        is_exact = not wanted.fanout and self.classifier.config.edge_weights == USE
+        return replace(wanted, fanout=(ALL_NEIGHBORS,)) if is_exact else wanted
 
     def _sampled(self, network: Network, wanted: Wanted, work: WorkFolder) -> OutputTables:
         assert isinstance(self.classifier.config, SampledConfig)
@@ -186,6 +193,7 @@ class OutputRun:
             space=self.space,
             progress=self.progress,
             tools=self.tools,
+            edge_weights=self.classifier.config.edge_weights == USE,
         )
         plans = {f"layer {number}": plan.to_dict() for number, plan in found.plans.items()}
         steps = [{"step": "layers", "seconds": time.perf_counter() - started}]
@@ -275,7 +283,13 @@ class OutputRun:
 
 def _spec_of(config: HopConfig) -> PropagationSpec:
     """Return the spec of hop tables of all nodes."""
-    return PropagationSpec(operators=config.operators, hops=config.hops, direction=config.direction, dtype=config.dtype)
+    return PropagationSpec(
+        operators=config.operators,
+        hops=config.hops,
+        direction=config.direction,
+        dtype=config.dtype,
+        edge_weights=config.edge_weights,
+    )
 
 
 def _hidden_dim(config: HopConfig, wanted: Wanted) -> int:
