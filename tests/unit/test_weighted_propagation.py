@@ -160,7 +160,7 @@ def test_every_node_has_one_edge_to_itself(
     edges[:, : num_edges // 3] = edges[0, : num_edges // 3]
     weights = generator.normal(size=num_edges).astype(np.float32)
     with memory_folder(tmp_path_factory.getbasetemp()) as folder, pytest.MonkeyPatch.context() as patch:
-        arrays = {"edge_index": edges, "edge_weight": weights, "num_nodes": np.int64(num_nodes)}
+        arrays: dict[str, Any] = {"edge_index": edges, "edge_weight": weights, "num_nodes": np.int64(num_nodes)}
         dataset = import_arrays(folder, **arrays)
         patch.setattr(weighted_lists, "_EDGES_AT_ONCE", at_once[0])
         patch.setattr(weighted_lists, "_NODES_AT_ONCE", at_once[1])

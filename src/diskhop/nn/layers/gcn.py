@@ -74,7 +74,7 @@ def _of_weighted(layer: LayerBlock, weights: BlockWeights) -> tuple[Tensor, Tens
     totals = strengths + np.abs(loops)
     scale = np.divide(1, np.sqrt(totals), out=np.zeros_like(totals), where=totals > 0)
     normalised = given * scale[targets] * scale[sources] * is_proper
-    if layer.degrees is not None:
+    if layer.degrees is not None and weights.strengths is not None:
         drawn = np.maximum(np.diff(layer.indptr.numpy()), 1)
         normalised *= (layer.degrees[: layer.num_targets].numpy() / drawn)[targets]
     own = (loops * np.square(scale))[: layer.num_targets]
