@@ -145,7 +145,8 @@ def _plan_training(
     opened, model = open_dataset(dataset), given.get("model")
     ignored = ignored_parts(opened, find_kind(model).name)
     if find_kind(model).name != EMBEDDING:
-        weights = edge_weights_of(opened, model or "sage", given.get("direction", "in"), given.get("edge_weights"))
+        asked = given.get("direction", "in"), given.get("edge_weights")
+        weights = edge_weights_of(opened, model or "sage", *asked, is_drawn=given.get("weighted", False))
         ignored = [*([] if weights is None else [weights]), *ignored]
     rows += [(each.option.replace("_", " "), f"{each.value}: {each.why}") for each in ignored]
     print_pairs([*rows, ("next", _next_command(dataset, find_kind(given.get("model")).command, preset, given))])

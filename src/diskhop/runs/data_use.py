@@ -13,11 +13,13 @@ _IGNORED = "ignored"
 _OPTION = "edge_weights"
 
 
-def edge_weights_of(dataset: Dataset, model: str, direction: str, given: str | None) -> Choice | None:
+def edge_weights_of(
+    dataset: Dataset, model: str, direction: str, given: str | None, *, is_drawn: bool = False
+) -> Choice | None:
     """Return whether a model's sums use the weights of edges, and why; None for a dataset without weights.
 
-    direction: that of hop tables; in for other models. given: the option, if it is given. Raises ConfigError if there
-    are no weights to use.
+    direction: that of hop tables; in for other models. given: the option, if it is given. is_drawn: whether neighbours
+    are drawn by weights. Raises ConfigError if there are no weights to use.
     """
     if not any(each.weights for each in dataset.manifest.edge_types.values()):
         if given == USE:
@@ -32,8 +34,8 @@ def edge_weights_of(dataset: Dataset, model: str, direction: str, given: str | N
         return Choice(_OPTION, IGNORE, f"{model} weighs edges itself")
     if direction != "in":
         return Choice(_OPTION, IGNORE, "they are those of --direction in")
-    draws = model in LAYERS
-    return Choice(_OPTION, USE, f"the graph has some{', and neighbours are drawn uniformly' if draws else ''}")
+    how = ", and draw neighbours" if is_drawn else ", and neighbours are drawn uniformly"
+    return Choice(_OPTION, USE, f"the graph has some{how if model in LAYERS else ''}")
 
 
 def ignored_parts(dataset: Dataset, kind: str) -> list[Choice]:

@@ -128,7 +128,8 @@ def _choose_task(dataset: Dataset, memory_bytes: int, choices: Choices) -> NodeT
 def _choose_edge_weights(dataset: Dataset, model: str, choices: Choices) -> None:
     """Use the weights of edges where there are some, unless the model cannot."""
     direction = choices.complete.get("direction", "in")
-    chosen = edge_weights_of(dataset, model, direction, choices.given.get("edge_weights"))
+    given, is_drawn = choices.given.get("edge_weights"), choices.given.get("weighted", False)
+    chosen = edge_weights_of(dataset, model, direction, given, is_drawn=is_drawn)
     if chosen is not None:
         choices.choose(chosen.option, chosen.value, chosen.why)
 
