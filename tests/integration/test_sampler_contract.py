@@ -20,6 +20,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import ConfigError
+from diskhop.io.engine import open_engine
 from diskhop.pipeline.batch import MiniBatch, Pass
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.pipeline.pipeline import open_pipeline

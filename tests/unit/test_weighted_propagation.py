@@ -41,7 +41,7 @@ def random_graph(num_nodes: int, num_edges: int, seed: int, *, is_signed: bool, 
     is_loop = edges[0] == edges[1]
     loops = np.unique(edges[0][is_loop])
     edges = np.concatenate([edges[:, ~is_loop], np.stack([loops, loops])], axis=1)
-    weights: NDArray[Any] = generator.uniform(0.1, 2, edges.shape[1])
+    weights = generator.uniform(0.1, 2, (edges.shape[1],))
     if is_signed:
         weights *= generator.choice([-1, 1], len(weights))
     return {
