@@ -87,7 +87,7 @@ def test_packed_batches_are_those_sampled_online_in_any_order(
     samples = run_samples(config, task.seeds.train)
     features = np.fromfile(dataset.features().path, np.float32).reshape(dataset.num_nodes, -1)  # type: ignore[union-attr]
     workload = training_workload(config, task.seeds, task.held)
-    seeds = samples.seeds(1)
+    seeds = samples.pass_of(1).seeds
     num_batches = samples.num_batches
     order = np.random.default_rng(0).permutation(num_batches).tolist()
     shuffled = Pass(

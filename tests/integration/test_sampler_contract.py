@@ -122,8 +122,8 @@ def sample_all(dataset: Dataset, spec: SamplerSpec) -> list[SampledBatch]:
 
 
 def sample(sampler: Sampler, wanted: Pass, number: int) -> SampledBatch:
-    seeds, times = wanted.seeds_of(number), wanted.times_of(number)
-    return sampler.sample(seeds, purpose=wanted.purpose, epoch=0, number=number, times=times)
+    seeds = wanted.seeds_of(number)
+    return sampler.sample(seeds.rows, purpose=wanted.purpose, epoch=0, number=number, times=seeds.times)
 
 
 def plan_for(
@@ -189,11 +189,8 @@ def test_batches_packed_ahead_are_replayed(dataset: Dataset, tmp_path: Path, spe
     plan = plan_for(dataset, spec, "packed", tmp_path, is_lent=False, threads=1)
     wanted = pass_over(dataset, spec)
     samples = Samples(
-        seeds=lambda _epoch: wanted.seeds,
+        pass_of=lambda _epoch: wanted,
         epochs=(0,),
-        sampler=spec,
-        seed=SEED,
-        batch_size=BATCH_SIZE,
         num_batches=len(wanted.numbers),
     )
     layout = pack(dataset, plan, Budget(plan.memory_bytes), samples).layout

@@ -16,6 +16,7 @@ from diskhop.budget import Budget
 from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError, FormatError
+from diskhop.pipeline.pack_steps import Samples
 from diskhop.planning.planner import choose_plan
 from diskhop.protocols import Purpose, SampledBatch, SamplerSpec, neighbor_spec
 from diskhop.runs.nodes.defaults import resolve_config
@@ -98,6 +99,10 @@ def test_a_planner_predicts_it(dataset: Dataset) -> None:
     assert few.batch_rows < many.batch_rows
 
 
+def with_sampler(samples: Samples, sampler: SamplerSpec) -> Samples:
+    return replace(samples, pass_of=lambda epoch: replace(samples.pass_of(epoch), sampler=sampler))
+
+
 def test_batches_that_are_packed_ahead_are_found_by_the_same_sampler_only(dataset: Dataset, tmp_path: Path) -> None:
     config, _, task = resolve_config(dataset, {**OPTIONS, "scratch": str(tmp_path), "store": "packed", "epochs": 1})
     assert isinstance(config, SampledConfig)
@@ -105,11 +110,12 @@ def test_batches_that_are_packed_ahead_are_found_by_the_same_sampler_only(datase
     workload = replace(workload, seed_sets=tuple(replace(each, sampler=FIRST) for each in workload.seed_sets))
     budget = Budget(config.memory_bytes)
     plan = choose_plan(dataset, workload, budget)
-    samples = replace(run_samples(config, task.seeds.train), sampler=FIRST)
+    plain = run_samples(config, task.seeds.train)
+    samples = with_sampler(plain, FIRST)
     layout = pack(dataset, plan, budget, samples).layout
     assert layout.find_epoch(samples.settings(dataset, 0)) is not None
     for other in (neighbor_spec(FIRST.fanouts), replace(FIRST, parameters=(("skip", 2.0),))):
-        settings = replace(samples, sampler=other).settings(dataset, 0)
+        settings = with_sampler(plain, other).settings(dataset, 0)
         assert layout.find_epoch(settings) is None
         assert layout.differing(settings).startswith(
             ("sampler first, not None", "parameters {'skip': 1.0}, not {'skip")
@@ -121,8 +127,8 @@ def test_a_trace_of_another_sampler_is_refused(dataset: Dataset, tmp_path: Path)
     assert train is not None
     config, _, task = resolve_config(dataset, OPTIONS)
     assert isinstance(config, SampledConfig)
-    samples = replace(run_samples(config, task.seeds.train), sampler=FIRST)
-    settings, plain = samples.settings(dataset, 0), replace(samples, sampler=neighbor_spec((3, 2))).settings(dataset, 0)
+    samples = run_samples(config, task.seeds.train)
+    settings, plain = (with_sampler(samples, each).settings(dataset, 0) for each in (FIRST, neighbor_spec((3, 2))))
     pool = threads_engine(), BufferPool(0)
     for written, wanted, difference in (
         (settings, plain, "its sampler is first, not None"),

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from diskhop.batches.trace import TraceSettings, hash_seeds
 from diskhop.counters import FetchCounts
 from diskhop.errors import ConfigError
-from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec, SeedTimes
-from diskhop.sampling.seeds import batch_seeds, batch_times, count_batches
+from diskhop.protocols import NodeRows, Purpose, SampledBatch, SamplerSpec, SeedTimes
+from diskhop.sampling.links import LinkBatch, Links
+from diskhop.sampling.negatives import DrawKey
+from diskhop.sampling.seeds import BatchSeeds, batch_seeds, batch_times, count_batches
 
 # Sampled batches that may wait for submission, in addition to one per thread: enough to hide one slow batch.
 SAMPLED_AHEAD = 2
@@ -27,7 +29,7 @@ Prepare = Callable[[SampledBatch, torch.Tensor], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pass:
-    """One pass over seed nodes. Raises ConfigError for an invalid batch size or batch number.
+    """One pass over seed nodes, or over links. Raises ConfigError for an invalid batch size or batch number.
 
     seeds: rows, int64 (seeds).
     numbers: the batches to deliver, each at most once; batch n has the seeds from n * batch_size on.
@@ -40,6 +42,7 @@ class Pass:
     row_starts: see batch_seeds(); seeds is then empty.
     may_repeat: a batch may have a seed repeatedly, which is then sampled once.
     times: of the seeds, in their order; see SeedTimes.
+    links: in the order of the pass, `batch_size` of them in a batch, whose ends are the seeds; seeds is then empty.
     """
 
     seeds: NodeRows
@@ -53,6 +56,7 @@ class Pass:
     row_starts: NDArray[np.int64] | None = None
     may_repeat: bool = False
     times: SeedTimes = None
+    links: Links | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -63,7 +67,8 @@ class Pass:
         is_range = isinstance(self.numbers, range)
         if not is_range and len(set(self.numbers)) < len(self.numbers):
             raise ConfigError("numbers must name each batch at most once; pass range(n) for the first n batches")
-        num_batches = count_batches(len(self.seeds), self.batch_size, row_starts=self.row_starts)
+        num_seeds = len(self.seeds) if self.links is None else len(self.links)
+        num_batches = count_batches(num_seeds, self.batch_size, row_starts=self.row_starts)
         lowest, highest = min(self.numbers), max(self.numbers)
         if lowest < 0 or highest >= num_batches:
             raise ConfigError(
@@ -71,13 +76,18 @@ class Pass:
                 f"pass range({num_batches}) for all batches"
             )
 
-    def seeds_of(self, number: int) -> NodeIds:
-        """Seeds of one batch."""
-        return batch_seeds(self.seeds, self.batch_size, self.row_starts, number, may_repeat=self.may_repeat)
+    def seeds_of(self, number: int) -> BatchSeeds:
+        """Seeds of one batch, and their times."""
+        if self.links is not None:
+            batch = self.links_of(number)
+            return BatchSeeds(batch.seeds, batch.times)
+        rows = batch_seeds(self.seeds, self.batch_size, self.row_starts, number, may_repeat=self.may_repeat)
+        return BatchSeeds(rows, batch_times(self.times, self.batch_size, number))
 
-    def times_of(self, number: int) -> SeedTimes:
-        """Times of the seeds of one batch."""
-        return batch_times(self.times, self.batch_size, number)
+    def links_of(self, number: int) -> LinkBatch:
+        """Links of one batch: the same at every call, so that any stage may ask for them."""
+        assert self.links is not None
+        return self.links.batch(self.batch_size, DrawKey(self.seed, self.purpose, self.epoch, number))
 
     def trace_settings(self, dataset_hash: str) -> TraceSettings:
         """Everything that determines the batches, for a trace of them."""
@@ -88,8 +98,13 @@ class Pass:
             purpose=self.purpose,
             epoch=self.epoch,
             batch_size=self.batch_size,
-            seeds_hash=hash_seeds(self.seeds if self.row_starts is None else self.row_starts, self.times),
+            seeds_hash=self._seeds_hash(),
         )
+
+    def _seeds_hash(self) -> str:
+        if self.links is not None:
+            return self.links.digest()
+        return hash_seeds(self.seeds if self.row_starts is None else self.row_starts, self.times)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

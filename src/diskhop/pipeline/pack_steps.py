@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from diskhop._native import RowReader
-from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter, hash_seeds
+from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter
 from diskhop.budget import Budget, format_bytes
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
@@ -29,10 +29,11 @@ from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.errors import ConfigError, DiskBudgetError
 from diskhop.io.atomic import announce, require_free_space, write_file
 from diskhop.io.streams import SequentialWriter
+from diskhop.pipeline.batch import Pass
 from diskhop.plans import SampledPlan
 from diskhop.policies.segments import choose_segment_size
 from diskhop.policies.static import most_accessed
-from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec, Table
+from diskhop.protocols import NodeIds, SampledBatch, Table
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, run_tasks
 from diskhop.sampling.open import open_plan_topology
@@ -65,32 +66,18 @@ _COPIED_BYTES = 4 << 20
 class Samples:
     """The batches to pack.
 
-    seeds: returns the seeds of an epoch, in order.
+    pass_of: returns the pass of an epoch.
     epochs: epochs to pack.
-    sampler: expands the seeds.
-    batch_size: seeds per batch.
-    seed: random seed of the draws.
     num_batches: batches per epoch.
     """
 
-    seeds: Callable[[int], NodeRows]
+    pass_of: Callable[[int], Pass]
     epochs: tuple[int, ...]
-    sampler: SamplerSpec
-    batch_size: int
-    seed: int
     num_batches: int
 
     def settings(self, dataset: Dataset, epoch: int) -> TraceSettings:
         """Everything that determines an epoch's batches."""
-        return TraceSettings(
-            dataset_hash=dataset.hash,
-            sampler=self.sampler,
-            seed=self.seed,
-            purpose=Purpose.TRAIN,
-            epoch=epoch,
-            batch_size=self.batch_size,
-            seeds_hash=hash_seeds(self.seeds(epoch)),
-        )
+        return self.pass_of(epoch).trace_settings(dataset.hash)
 
 
 class _Step(NamedTuple):
@@ -164,14 +151,14 @@ class LayoutBuilder:
     def _sample(self, epoch: int, path: Path) -> None:
         started = time.perf_counter()
         samples, tools = self.samples, self.tools
-        seeds, num_batches = samples.seeds(epoch), samples.num_batches
+        wanted, num_batches = samples.pass_of(epoch), samples.num_batches
         bytes_read = 0
         with open_plan_topology(self.dataset, self.plan, tools.engine, self.budget, tools.pool) as topology:
-            sampler = open_sampler(topology, samples.sampler, samples.seed, tools.pool)
+            sampler = open_sampler(topology, wanted.sampler, wanted.seed, tools.pool)
 
             def sample(number: int) -> SampledBatch:
-                batch_seeds = seeds[number * samples.batch_size :][: samples.batch_size]
-                return sampler.sample(batch_seeds, purpose=Purpose.TRAIN, epoch=epoch, number=number)
+                seeds = wanted.seeds_of(number)
+                return sampler.sample(seeds.rows, purpose=wanted.purpose, epoch=epoch, number=number, times=seeds.times)
 
             settings, num_nodes = self.settings[epoch], topology.num_nodes
             with TraceWriter(path, settings, num_nodes, tools.engine, tools.pool, range(num_batches)) as writer:

@@ -67,7 +67,7 @@ class Sample:
             number = wanted.numbers[turn]
             seeds = wanted.seeds_of(number)
             sampled = self._sampler.sample(
-                seeds, purpose=wanted.purpose, epoch=wanted.epoch, number=number, times=wanted.times_of(number)
+                seeds.rows, purpose=wanted.purpose, epoch=wanted.epoch, number=number, times=seeds.times
             )
             outgoing.put(turn, (sampled, time.perf_counter() - started))
 

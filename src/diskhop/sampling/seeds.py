@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from diskhop._native import keyed_permutation
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SamplerSpec, SeedTimes
+from diskhop.sampling.links import Links
+from diskhop.sampling.negatives import DrawKey
 
 
 class BatchSeeds(NamedTuple):
@@ -32,6 +34,8 @@ class SeedSet:
     row_starts: see batch_seeds(); seeds is then empty.
     may_repeat: True if a batch may have a seed repeatedly, which is then sampled once.
     times: of the seeds, in their order; see SeedTimes.
+    links: links whose ends are the seeds, `batch_size` of them in a batch; seeds is then empty.
+    seed: of the negatives of links.
     """
 
     purpose: Purpose
@@ -42,14 +46,24 @@ class SeedSet:
     row_starts: NDArray[np.int64] | None = None
     may_repeat: bool = False
     times: SeedTimes = None
+    links: Links | None = None
+    seed: int = 0
 
     @property
     def num_batches(self) -> int:
         """Number of batches per epoch."""
-        return count_batches(len(self.seeds), self.batch_size, row_starts=self.row_starts)
+        num_seeds = len(self.seeds) if self.links is None else len(self.links)
+        return count_batches(num_seeds, self.batch_size, row_starts=self.row_starts)
 
     def typical_batch(self, number: int) -> BatchSeeds:
         """Return seeds of batch `number`: any seed nodes if they are shuffled, because all orders are alike."""
+        if self.links is not None:
+            key = DrawKey(self.seed, self.purpose, 0, number)
+            positions = self.links.positions(self.batch_size, number)
+            if self.is_shuffled:
+                positions = np.arange(number, len(self.links), self.num_batches)
+            batch = self.links.batch_of(positions, key)
+            return BatchSeeds(batch.seeds, batch.times)
         if self.is_shuffled:
             chosen = slice(number, None, self.num_batches)
             seeds = self.seeds[chosen]

@@ -17,13 +17,14 @@ from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.io.engine import open_engine
+from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pack_ahead import Packed, pack_epochs
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.planning.planner import choose_plan, predict_plan
 from diskhop.planning.simulation import prepares_ahead
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import NodeRows
+from diskhop.protocols import NodeRows, Purpose
 from diskhop.run_files import HOP, NODE
 from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.nodes.defaults import resolve_config
@@ -59,14 +60,21 @@ class Preparation:
 
 def run_samples(config: SampledConfig, train_rows: NodeRows) -> Samples:
     """Return the batches that a run trains on."""
-    return Samples(
-        seeds=lambda epoch: shuffled_seeds(train_rows, config.seed, epoch),
-        epochs=(0,) if config.reuse else tuple(range(config.epochs)),
-        sampler=train_sampler(config),
-        batch_size=config.batch_size,
-        seed=config.seed,
-        num_batches=count_batches(len(train_rows), config.batch_size, config.max_batches),
-    )
+    num_batches = count_batches(len(train_rows), config.batch_size, config.max_batches)
+
+    def pass_of(epoch: int) -> Pass:
+        return Pass(
+            seeds=shuffled_seeds(train_rows, config.seed, epoch),
+            numbers=range(num_batches),
+            batch_size=config.batch_size,
+            sampler=train_sampler(config),
+            seed=config.seed,
+            purpose=Purpose.TRAIN,
+            epoch=epoch,
+        )
+
+    epochs = (0,) if config.reuse else tuple(range(config.epochs))
+    return Samples(pass_of=pass_of, epochs=epochs, num_batches=num_batches)
 
 
 def prepare(
