@@ -275,6 +275,37 @@ def test_too_little_memory_or_disk_is_told_before_any_work(
         predict_small(dataset, [pyg.SAGEConv(DIM, 600), pyg.SAGEConv(600, 4)], tmp_path / "work")
 
 
+def test_memory_that_only_a_later_layer_lacks_is_asked_for_before_any_layer_is_computed(
+    graph: Any, tmp_path: Path
+) -> None:
+    """Both where the last layer is the largest and where the head of a model with jumping knowledge is."""
+    dataset, _ = graph
+
+    def enough_for(model: Any, memory_bytes: int, seen: list[str]) -> int:
+        with pytest.raises(BudgetError, match=r"--memory .* is too small: .* the smallest that works") as caught:
+            predict_small(
+                dataset,
+                model,
+                tmp_path / "work",
+                memory_bytes=memory_bytes,
+                progress=lambda stage, _done, _total: seen.append(stage),
+            )
+        assert caught.value.smallest_bytes is not None
+        return -(-caught.value.smallest_bytes // 1_000_000) * 1_000_000
+
+    for model, first in (
+        ([pyg.SAGEConv(DIM, 6), pyg.GCNConv(6, 4000)], [pyg.SAGEConv(DIM, 6)]),
+        (pyg.GraphSAGE(DIM, 8, 2, 8000, jk="cat"), pyg.GraphSAGE(DIM, 8, 2, 8)),
+    ):
+        seen: list[str] = []
+        memory_bytes = enough_for(first, 1_000_000, [])
+        enough_bytes = enough_for(model, memory_bytes, seen)
+        assert not [stage for stage in seen if stage.startswith("layer")]
+        assert not list(tmp_path.rglob("layer-*.bin"))
+        assert not list((dataset.path / "derived").iterdir())
+        predict_small(dataset, model, tmp_path / "work", memory_bytes=enough_bytes)
+
+
 def test_errors_of_a_layer_reach_the_caller(graph: Any, tmp_path: Path) -> None:
     def fail(_self: Any, x: Tensor, _edges: Tensor) -> Tensor:
         if x.shape[0] not in (64, 4096):

@@ -36,7 +36,7 @@ from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import PreparedBytes, SampledPlan
 from diskhop.predicting.batched.blocks import InputBlock
-from diskhop.predicting.batched.degrees import SelfLoops, open_loops
+from diskhop.predicting.batched.degrees import SelfLoops
 from diskhop.predicting.batched.dry_run import LayerCost
 from diskhop.predicting.batched.modules import Layer, LayerTwin
 from diskhop.predicting.batched.row_batches import RowBatches, cut_batches, most_entries
@@ -82,51 +82,66 @@ class LayerRun:
         return EdgeWeights(dataset, self.budget.total_bytes, with_strengths=layer.uses_degrees)
 
 
-def compute_layer(
-    dataset: Dataset,
-    layer: Layer,
-    cost: LayerCost,
-    out: RowFile,
-    run: LayerRun,
-    *,
-    fanout: int,
-    progress: Callable[[int, int], None],
-) -> SampledPlan:
-    """Write the missing rows of a layer. Returns the plan.
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedLayer:
+    """A layer that fits the memory.
 
-    dataset: the graph, with the table below as its features. fanout: neighbours drawn per node, -1 for all.
-
-    Raises BudgetError with the smallest budget that works, ConfigError for a result of another form, PredictionError
-    for one that is not finite.
+    layer: the layer.
+    plan: plan of the pipeline.
+    num_threads: threads that compute: as many as fit, as results are the same.
+    batches: batches of all rows.
+    fanout: neighbours drawn per node, -1 for all.
     """
-    batches = _batches_of(dataset, out, run, fanout)
-    weights = run.weights_of(dataset, layer)
-    work = _Work(dataset, cost, batches, weights)
-    sampler = neighbor_spec([fanout])
-    with ExitStack() as stack:
-        counts_loops = layer.uses_degrees and weights is None
-        loops = stack.enter_context(open_loops(dataset, run.budget)) if counts_loops else None
-        plan, num_threads = _plan(dataset, layer, batches, sampler, work, run)
-        for name, num_bytes in work.held(num_threads).items():
-            stack.enter_context(run.budget.reserve(name, num_bytes))
-        stack.enter_context(reproducible(1))
-        crew = stack.enter_context(_Crew(dataset, layer, loops, work, num_threads))
-        pipeline = stack.enter_context(open_pipeline(dataset, plan, run.budget))
-        whole = _pass_of(layer, batches, sampler, run.seed)
-        opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
-        prepare = None if opened is None else lambda sampled, _x: opened.of(sampled)
-        out.write(partial(_write_range, pipeline, whole, prepare, batches, crew), run.tools, progress)
-    return plan
+
+    layer: Layer
+    plan: SampledPlan
+    num_threads: int
+    batches: RowBatches
+    work: _Work
+    fanout: int
 
 
 def plan_layer(
     dataset: Dataset, layer: Layer, cost: LayerCost, out: RowFile, run: LayerRun, *, fanout: int
-) -> SampledPlan:
-    """Plan what compute_layer() would do with these arguments. Rows of the table below need not exist."""
+) -> PlannedLayer:
+    """Plan a layer. Rows of the table below, which are the dataset's features, need not exist, but their file.
+
+    Raises BudgetError with the smallest budget that works.
+    """
     batches = _batches_of(dataset, out, run, fanout)
     work = _Work(dataset, cost, batches, run.weights_of(dataset, layer))
-    plan, _ = _plan(dataset, layer, batches, neighbor_spec([fanout]), work, run)
-    return plan
+    plan, num_threads = _plan(dataset, layer, batches, neighbor_spec([fanout]), work, run)
+    return PlannedLayer(layer, plan, num_threads, batches, work, fanout)
+
+
+def compute_layer(
+    dataset: Dataset,
+    planned: PlannedLayer,
+    out: RowFile,
+    run: LayerRun,
+    *,
+    loops: SelfLoops | None,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Write the missing rows of a layer.
+
+    dataset: the graph, with the table below as its features. loops: self-loops, for a layer that uses degrees without
+    weights.
+
+    Raises ConfigError for a result of another form, PredictionError for one that is not finite.
+    """
+    layer, plan, batches, work = planned.layer, planned.plan, planned.batches, planned.work
+    weights = run.weights_of(dataset, layer)
+    with ExitStack() as stack:
+        for name, num_bytes in work.held(planned.num_threads).items():
+            stack.enter_context(run.budget.reserve(name, num_bytes))
+        stack.enter_context(reproducible(1))
+        crew = stack.enter_context(_Crew(dataset, layer, loops, work, planned.num_threads))
+        pipeline = stack.enter_context(open_pipeline(dataset, plan, run.budget))
+        whole = _pass_of(layer, batches, neighbor_spec([planned.fanout]), run.seed)
+        opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
+        prepare = None if opened is None else lambda sampled, _x: opened.of(sampled)
+        out.write(partial(_write_range, pipeline, whole, prepare, batches, crew), run.tools, progress)
 
 
 def _batches_of(dataset: Dataset, out: RowFile, run: LayerRun, fanout: int) -> RowBatches:
@@ -168,7 +183,7 @@ def _write_range(
 def _plan(
     dataset: Dataset, layer: Layer, batches: RowBatches, sampler: SamplerSpec, work: _Work, run: LayerRun
 ) -> tuple[SampledPlan, int]:
-    """Return the pipeline's plan and the number of computing threads: as many as fit, as results are the same."""
+    """Return the pipeline's plan and the number of computing threads (see PlannedLayer)."""
     seed_set = SeedSet(
         purpose=Purpose.INFER,
         seeds=_NO_SEEDS,

@@ -51,13 +51,18 @@ class SelfLoops:
         return torch.from_numpy(counts)
 
 
+def loop_bytes(dataset: Dataset) -> int:
+    """Return the memory of the self-loops of a graph, if it has any, and of counting them."""
+    return _BYTES_PER_NODE * dataset.num_nodes
+
+
 @contextmanager
 def open_loops(dataset: Dataset, budget: Budget, progress: Progress = silent) -> Iterator[SelfLoops]:
     """Count self-loops in one pass over the lists, and reserve their bytes if there are any. Raises BudgetError."""
     topology = dataset.topology
     edges = ListedEdges(topology, dataset.hash)
     # Until the first loop is found, nothing is counted.
-    needed = budget.reserve("self-loops", _BYTES_PER_NODE * topology.num_nodes)
+    needed = budget.reserve("self-loops", loop_bytes(dataset))
     with needed:
         counts = None
         for start, stop in row_ranges(topology.num_edges, _EDGES_AT_ONCE):

@@ -19,6 +19,12 @@ from diskhop.predicting.row_files import WRITING_BYTES, AppendRows, RowFile
 _BLOCK_BYTES = 1 << 20
 
 
+def head_bytes(cost: LayerCost, inputs: Sequence[RowFile]) -> dict[str, int]:
+    """Return the memory of a head by name, in bytes. inputs: tables of all layers."""
+    block_rows = _block_rows(inputs)
+    return {"computing layers": cost.bytes_of(0, block_rows, block_rows), "writing rows": WRITING_BYTES}
+
+
 def compute_head(
     dataset: Dataset,
     label: str,
@@ -33,7 +39,7 @@ def compute_head(
 
     Raises BudgetError, and PredictionError for a result that is not finite.
     """
-    block_rows = max(1, _BLOCK_BYTES // (4 * sum(each.dim for each in inputs)))
+    block_rows = _block_rows(inputs)
     twin = twin_of(head)
     dtype = next((each.dtype for each in head.parameters()), torch.float32)
 
@@ -48,7 +54,10 @@ def compute_head(
             append(rows)
             row += len(rows)
 
-    held = {"computing layers": cost.bytes_of(0, block_rows, block_rows), "writing rows": WRITING_BYTES}
-    run.budget.require(held)
-    with run.budget.reserve("computing layers", sum(held.values())), reproducible(1):
+    held_bytes = sum(head_bytes(cost, inputs).values())
+    with run.budget.reserve("computing layers", held_bytes), reproducible(1):
         out.write(make, run.tools, progress)
+
+
+def _block_rows(inputs: Sequence[RowFile]) -> int:
+    return max(1, _BLOCK_BYTES // (4 * sum(each.dim for each in inputs)))

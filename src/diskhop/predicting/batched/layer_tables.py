@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_folder, scratch_path
 from diskhop.errors import ConfigError
 from diskhop.nn.reproducible import reproducible
+from diskhop.planning.measure import disk_model
 from diskhop.plans import SampledPlan
-from diskhop.predicting.batched.batches import LayerRun, compute_layer, plan_layer
+from diskhop.predicting.batched.batches import LayerRun, PlannedLayer, compute_layer, plan_layer
+from diskhop.predicting.batched.degrees import loop_bytes, open_loops
 from diskhop.predicting.batched.dry_run import LayerCost, dry_run, dry_run_rows
-from diskhop.predicting.batched.head import compute_head
+from diskhop.predicting.batched.head import compute_head, head_bytes
 from diskhop.predicting.batched.identity import describe_model
 from diskhop.predicting.batched.modules import twin_of
 from diskhop.predicting.batched.unroll import Unrolled
@@ -83,46 +86,84 @@ class Prediction:
     space: DiskSpace
 
     def plan(self, keep: Collection[int]) -> LayerPlans:
-        """Plan every layer without computing any. keep: see predict_modules()."""
+        """Plan every layer without computing any, as if nodes had self-loops. keep: see predict_modules()."""
         dims, costs = self._try_layers()
-        scratch = None if self.run_by.scratch is None else Path(self.run_by.scratch)
-        plans = {}
-        with scratch_folder(scratch_path(self.dataset.path, scratch)) as folder:
-            files = self._files(costs, folder, folder)
-            for layer, fanout in zip(self.model.layers, self.fanouts, strict=True):
-                number = layer.number
-                below = self._below(number, dims, files)
-                plans[number] = plan_layer(below, layer, costs[number], files[number], self.run_by, fanout=fanout)
-                with files[number].path.open("wb") as file:  # stores look at the file; it takes no disk space
-                    file.truncate(files[number].num_bytes)
-        wanted = {*keep, max(files)}
+        wanted = self._wanted(keep, costs)
+        with ExitStack() as stack:
+            if self._counts_loops(costs):
+                stack.enter_context(self.run_by.budget.reserve("self-loops", loop_bytes(self.dataset)))
+            planned, files = self._plan_layers(sorted(costs), dims, costs)
         return LayerPlans(
-            plans=plans,
+            plans={number: each.plan for number, each in planned.items()},
             table_bytes={number: file.num_bytes for number, file in files.items()},
             work_bytes=self._most_bytes(files, wanted),
             result_bytes=sum(files[each].num_bytes for each in wanted),
         )
 
     def run(self, keep: Collection[int]) -> LayerTables:
-        """Compute what is missing. keep: see predict_modules()."""
+        """Compute what is missing, once all of it is known to fit the memory. keep: see predict_modules()."""
         dims, costs = self._try_layers()
+        last = len(costs)
+        wanted = self._wanted(keep, costs)
+        files = self._open_files(costs)
+        self.space.require(self.work, self._most_bytes(files, wanted), sum(files[each].num_bytes for each in wanted))
+        missing = self._missing(files, wanted)
+        with ExitStack() as stack:
+            loops = None
+            if self._counts_loops(missing):
+                loops = stack.enter_context(open_loops(self.dataset, self.run_by.budget, self.progress))
+            planned, _ = self._plan_layers(missing, dims, costs)
+            # Left by a run that ended between finishing a table and removing those that it was made from.
+            self._drop_unused(files, wanted, min(missing, default=last + 1) - 1)
+            for number in missing:
+                tell = partial(self.progress, f"layer {number}")
+                if number in planned:
+                    below = self._below(number, dims, files)
+                    compute_layer(below, planned[number], files[number], self.run_by, loops=loops, progress=tell)
+                else:
+                    self._compute_head(costs[number], files, tell)
+                self._drop_unused(files, wanted, number)
+        plans = {number: each.plan for number, each in planned.items()}
+        return LayerTables({number: files[number] for number in sorted(wanted)}, plans)
+
+    @staticmethod
+    def _wanted(keep: Collection[int], costs: Collection[int]) -> set[int]:
+        """Return the layers whose tables are wanted. Raises ConfigError for one that does not exist."""
         last = len(costs)
         for number in keep:
             if not 1 <= number <= last:
                 raise ConfigError(f"layer {number} does not exist; the model has layers 1 to {last}")
-        wanted = {*keep, last}
-        files = self._open_files(costs)
-        self.space.require(self.work, self._most_bytes(files, wanted), sum(files[each].num_bytes for each in wanted))
-        plans: dict[int, SampledPlan] = {}
-        missing = self._missing(files, wanted)
-        # Left by a run that ended between finishing a table and removing those that it was made from.
-        self._drop_unused(files, wanted, min(missing, default=last + 1) - 1)
-        for number in missing:
-            plan = self._compute(number, dims, costs[number], files)
-            if plan is not None:
-                plans[number] = plan
-            self._drop_unused(files, wanted, number)
-        return LayerTables({number: files[number] for number in sorted(wanted)}, plans)
+        return {*keep, last}
+
+    def _counts_loops(self, numbers: Collection[int]) -> bool:
+        """Return whether some of these layers need the self-loops of nodes."""
+        used = any(layer.uses_degrees for layer in self.model.layers if layer.number in numbers)
+        return used and not self.run_by.edge_weights
+
+    def _plan_layers(
+        self, numbers: Sequence[int], dims: Sequence[int], costs: Mapping[int, LayerCost]
+    ) -> tuple[dict[int, PlannedLayer], dict[int, RowFile]]:
+        """Plan some layers, ascending. Returns plans by layer, without the head's, and all files as planned for.
+
+        Raises BudgetError for the first layer that does not fit.
+        """
+        planned = {}
+        scratch = None if self.run_by.scratch is None else Path(self.run_by.scratch)
+        # Tables of layers are no disks to measure before they have rows.
+        run = self.run_by
+        run = replace(run, disk=run.disk or disk_model(self.dataset, run.tools.engine.name))
+        with scratch_folder(scratch_path(self.dataset.path, scratch)) as folder:
+            files = self._files(costs, folder, folder)
+            for number in numbers:
+                if number == self._head_number:
+                    run.budget.require(head_bytes(costs[number], [files[each] for each in self._inputs(number)]))
+                    continue
+                if number > 1:
+                    with files[number - 1].path.open("wb") as file:  # stores look at the file; it takes no disk space
+                        file.truncate(files[number - 1].num_bytes)
+                below, layer, fanout = self._below(number, dims, files), self.model.layers[number - 1], self.fanouts
+                planned[number] = plan_layer(below, layer, costs[number], files[number], run, fanout=fanout[number - 1])
+        return planned, files
 
     @property
     def _head_number(self) -> int | None:
@@ -202,15 +243,11 @@ class Prediction:
             return self.dataset
         return self.dataset.with_rows(files[number - 1].table(), dims[number - 1])
 
-    def _compute(
-        self, number: int, dims: Sequence[int], cost: LayerCost, files: Mapping[int, RowFile]
-    ) -> SampledPlan | None:
-        tell = partial(self.progress, f"layer {number}")
-        head, out = self.model.head, files[number]
-        if head is not None and number == self._head_number:
-            inputs = [files[each] for each in self._inputs(number)]
-            compute_head(self.dataset, self._head_label, head, cost, inputs, out, self.run_by, tell)
-            return None
-        below = self._below(number, dims, files)
-        layer, fanout = self.model.layers[number - 1], self.fanouts[number - 1]
-        return compute_layer(below, layer, cost, out, self.run_by, fanout=fanout, progress=tell)
+    def _compute_head(
+        self, cost: LayerCost, files: Mapping[int, RowFile], progress: Callable[[int, int], None]
+    ) -> None:
+        head, number = self.model.head, self._head_number
+        assert head is not None
+        assert number is not None
+        inputs = [files[each] for each in self._inputs(number)]
+        compute_head(self.dataset, self._head_label, head, cost, inputs, files[number], self.run_by, progress)
