@@ -40,11 +40,11 @@ from diskhop.planning.planner import choose_plan
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.nodes.feeds import Batch, Feed
+from diskhop.runs.feeds import Batch, Feed
 from diskhop.runs.nodes.objective import make_objective
 from diskhop.runs.nodes.sampled import SampledFeed
 from diskhop.runs.nodes.task import read_task
-from diskhop.runs.nodes.trainer import Trainer
+from diskhop.runs.trainer import Trainer
 from diskhop.stores.shared import LEAST_EXTRACTORS, shared_reserves
 from diskhop.system.memory import default_threads
 from fetching import kernel_bytes_read
@@ -159,7 +159,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
             ids = train_ids if converges else _some(train_ids, case.num_batches * case.batch_size, epoch)
             record = trainer.train_pass(feed(ids), epoch)
             if converges:
-                record["valid"], _ = trainer.evaluate(feed(ids), Purpose.VALID, epoch)
+                record["valid"] = trainer.evaluate(feed(ids), Purpose.VALID, epoch).value
             epochs.append(record)
         ended, read_bytes = time.monotonic(), kernel_bytes_read() - read_before_bytes
     num_batches = sum(record["batches"] for record in epochs)

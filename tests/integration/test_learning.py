@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
-from diskhop.runs.nodes.trainer import Trainer
 from diskhop.runs.start import train
+from diskhop.runs.trainer import Trainer
 from tests.runs import OPTIONS, assert_same_run, import_arrays, interrupt, random_arrays, small_graph
 
 # All neighbours and nothing random: a batch of several parts is the parts together.

@@ -10,7 +10,7 @@ import pytest
 import diskhop
 from diskhop.protocols import Purpose
 from diskhop.runs.embedding.loop import EmbeddingRun
-from diskhop.runs.nodes.trainer import Trainer
+from diskhop.runs.trainer import Measured, Trainer
 from tests.embedding import OPTIONS as EMBED_OPTIONS
 from tests.embedding import small_triples
 from tests.runs import OPTIONS, small_graph
@@ -33,8 +33,8 @@ def test_the_same_validations_stop_both_at_the_same_epoch(
 ) -> None:
     trained, embedded = list(validations), list(validations)
 
-    def evaluate(_: Trainer, __: Any, purpose: Purpose, ___: int) -> tuple[float, dict[str, Any]]:
-        return (trained.pop(0) if purpose is Purpose.VALID else 0.0), {}
+    def evaluate(_: Trainer, __: Any, purpose: Purpose, ___: int) -> Measured:
+        return Measured(trained.pop(0) if purpose is Purpose.VALID else 0.0, {}, {})
 
     monkeypatch.setattr(Trainer, "evaluate", evaluate)
     monkeypatch.setattr(EmbeddingRun, "_measure", lambda *_: {"mrr": embedded.pop(0)})

@@ -19,8 +19,8 @@ from diskhop.pipeline.batch import MiniBatch
 from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.nodes.run import Trained
 from diskhop.runs.start import train
+from diskhop.runs.training import Trained
 from diskhop.stores.stores import STORES
 from tests.runs import OPTIONS, assert_same_run, losses, small_graph
 

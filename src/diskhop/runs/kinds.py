@@ -33,9 +33,10 @@ from diskhop.runs.embedding.run import Embedded, train_embeddings
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.hops import prepare_hops
 from diskhop.runs.nodes.packing import find_packed
-from diskhop.runs.nodes.run import Trained, train_nodes
+from diskhop.runs.nodes.run import train_nodes
 from diskhop.runs.nodes.sampled import prepare_sampled, sampled_workload
 from diskhop.runs.nodes.task import NodeTask
+from diskhop.runs.training import Trained
 
 ConfigT = TypeVar("ConfigT")
 TaskT = TypeVar("TaskT")

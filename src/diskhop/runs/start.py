@@ -15,8 +15,8 @@ from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.context import RunContext
 from diskhop.runs.embedding.run import Embedded
 from diskhop.runs.kinds import KINDS, configs_of, find_kind
-from diskhop.runs.nodes.run import Trained
 from diskhop.runs.source import find_run_source
+from diskhop.runs.training import Trained
 
 
 def train(

@@ -30,7 +30,7 @@ from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
 from diskhop.planning.hops.place import _MEASURED_ROWS, hop_plan, place_hops, propagation_spec
 from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.nodes.feeds import Feed, PreparedRun
+from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.sampling.seeds import SplitSeeds
 

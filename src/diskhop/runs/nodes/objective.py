@@ -7,7 +7,7 @@ standard deviation of the training nodes; metrics and predictions are in the lab
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from diskhop.dataset.manifest import CLASSES, TASKS, VALUES
 from diskhop.errors import ConfigError
 from diskhop.nn.losses import BatchLoss, ClassLoss, TaskLoss, ValueLoss
 from diskhop.predicting.scaling import Scaling
-from diskhop.runs.nodes.feeds import Batch
+from diskhop.runs.feeds import Batch
 from diskhop.runs.nodes.metrics import METRICS, Metric
 from diskhop.runs.nodes.task import NodeTask
 
@@ -57,6 +57,10 @@ class LabelMeasure:
     def value(self) -> float:
         """Return the metric of everything added."""
         return self._metric.value()
+
+    def details(self) -> Mapping[str, Any]:
+        """See feeds.Measure."""
+        return {}
 
 
 class Objective:

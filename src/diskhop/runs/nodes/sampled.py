@@ -25,7 +25,7 @@ from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.workload import Workload
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.nodes.feeds import Feed, PreparedRun
+from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.packing import prepare
 from diskhop.runs.nodes.samplers import draws_all, eval_sampler, train_sampler
 from diskhop.runs.nodes.task import NodeTask

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +22,22 @@ from diskhop.errors import TrainingError
 from diskhop.nn.schedules import step_factor
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import BatchProgress, Callback
-from diskhop.runs.nodes.feeds import Batch, Batches, Feed, Task
+from diskhop.runs.feeds import Batch, Batches, Feed, Task
 
 _INITIALISATION = -1
+
+
+class Measured(NamedTuple):
+    """The result of a pass of evaluation.
+
+    value: the metric that models are selected by.
+    details: other values, and the protocol that they were measured by, as in result.json.
+    record: counts and seconds of the pass.
+    """
+
+    value: float
+    details: Mapping[str, Any]
+    record: dict[str, Any]
 
 
 class Trainer:
@@ -70,8 +83,8 @@ class Trainer:
         return {"epoch": epoch, "loss": loss_sum / weight_sum, **scheduled, **passed.record()}
 
     @torch.no_grad()
-    def evaluate(self, feed: Feed, purpose: Purpose, epoch: int) -> tuple[float, dict[str, Any]]:
-        """Return the metric over all nodes of a split's part, and the record of the pass."""
+    def evaluate(self, feed: Feed, purpose: Purpose, epoch: int) -> Measured:
+        """Return the metric over all of a split's part, and the record of the pass."""
         metric = self._task.measure(self._config.metric)
         self.model.eval()
         passed = _Pass()
@@ -81,7 +94,7 @@ class Trainer:
                     metric.update(feed.forward(self.model, batch), batch)
                 del batch  # As in training.
                 self._report(purpose.name.lower(), epoch, passed, batches, None)
-        return metric.value(), passed.record()
+        return Measured(metric.value(), metric.details(), passed.record())
 
     def parameters(self) -> dict[str, Tensor]:
         """Return a copy of the model's state."""

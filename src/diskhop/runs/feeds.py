@@ -76,6 +76,9 @@ class Measure(Protocol):
     def value(self) -> float:
         """Return the metric of everything added."""
 
+    def details(self) -> Mapping[str, Any]:
+        """Return other values of everything added, and the protocol of measuring, as in result.json; {} for none."""
+
 
 class Task(Protocol):
     """A learning task: the loss of a batch, and the metric of a pass."""

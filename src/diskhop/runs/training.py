@@ -1,0 +1,233 @@
+"""Training a model, for every kind of run that does: epochs, validation, commits, the best model's test, the result.
+
+Every epoch is committed. Values depend on the configuration alone (see trainer.py), so a run resumed from a commit ends
+with the same bits as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from diskhop.budget import Budget
+from diskhop.config.learning import PLATEAU
+from diskhop.config.train import TrainConfig
+from diskhop.errors import TrainingError
+from diskhop.nn.reproducible import reproducible
+from diskhop.nn.schedules import count_plateaus
+from diskhop.protocols import Purpose
+from diskhop.runs.better import is_better
+from diskhop.runs.callbacks import Callback, Callbacks, Patience
+from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
+from diskhop.runs.context import RunContext
+from diskhop.runs.feeds import Feed, PreparedRun, Task
+from diskhop.runs.folder import ModelFolder
+from diskhop.runs.result import describe_run, make_result
+from diskhop.runs.schema import Schema
+from diskhop.runs.trainer import Trainer
+from diskhop.system.memory import resident_bytes
+from diskhop.system.memory_log import MemoryLog
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """A finished run.
+
+    model: the best model by validation.
+    config: all options, with what the plan chose.
+    result: the content of result.json.
+    """
+
+    model: nn.Module
+    config: TrainConfig
+    result: dict[str, Any]
+
+
+class StartingPoint(Protocol):
+    """Where a run's parameters come from, if they are not random."""
+
+    def apply(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Set a model's parameters and, if it was kept, the optimiser's state."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entry of result.json."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingJob:
+    """A run that is ready to train.
+
+    kind: of the run, for its files.
+    task: the loss and the metric.
+    prepared: the plan, and everything made for it.
+    schema: what the model will expect of other datasets.
+    has_valid, has_test: whether there is something to validate on, and to test on.
+    held: bytes of graph data in memory besides the feed's, by name.
+    resident: bytes of it that are resident already.
+    warm_start: None for random parameters.
+    """
+
+    kind: str
+    task: Task
+    prepared: PreparedRun
+    schema: Schema
+    has_valid: bool
+    has_test: bool
+    held: Mapping[str, int]
+    resident: int
+    warm_start: StartingPoint | None = None
+
+
+def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, budget: Budget) -> Trained:
+    """Train a model, keep the best by validation, test it, and write everything to the RUN folder, if there is one.
+
+    Raises TrainingError if the loss is not finite. In the result, resident_before_bytes is this process's resident
+    memory with model and optimiser, before any data is opened, and without job.resident.
+    """
+    prepared, config, plan = job.prepared, job.prepared.config, job.prepared.plan
+    with ExitStack() as stack:
+        stack.enter_context(reproducible(config.threads))
+        for name, num_bytes in job.held.items():
+            stack.enter_context(budget.reserve(name, num_bytes))
+        trainer = Trainer(prepared.make_model, job.task, config, context.callback)
+        before_bytes = max(0, resident_bytes("VmRSS") - job.resident)
+        state = _begin(job, context, folder, trainer)
+        if folder is not None:
+            folder.write_schema(job.schema)
+            folder.write_plan(plan)
+        context.callback.planned(plan)
+        with MemoryLog() as memory, prepared.open(trainer.model) as feed:
+            epochs = _Epochs(config, job.has_valid, trainer, feed, memory, folder, context.callback)
+            state = epochs.run(state)
+            trainer.model.load_state_dict(state.best_model)
+            tested, testing = _test(job, trainer, feed, state)
+        num_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+        described = describe_run(job.kind, context.dataset, config.model, config.seed)
+        result = make_result(
+            {**described, "num_parameters": num_parameters, **prepared.facts},
+            plan,
+            budget,
+            state.history,
+            before_bytes=before_bytes,
+            epochs=config.epochs,
+            metric=config.metric,
+            test=tested,
+            preparation=prepared.preparation,
+        )
+        result |= {"best_epoch": state.best_epoch, **testing}
+        result |= {} if state.warm_start is None else {"warm_start": state.warm_start}
+        if folder is not None:
+            folder.save_model(state, config.model)
+            folder.finish(state.history, result)
+    return Trained(trainer.model, config, result)
+
+
+def _test(
+    job: TrainingJob, trainer: Trainer, feed: Feed, state: TrainingState
+) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return the test values, and the record of the pass, as entries of result.json."""
+    if not job.has_test:
+        return None, {}
+    tested = trainer.evaluate(feed, Purpose.TEST, state.epoch)
+    return {job.prepared.config.metric: tested.value, **tested.details}, {"testing": tested.record}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Epochs:
+    """Trains epoch after epoch, each validated when that is due, and committed."""
+
+    config: TrainConfig
+    has_valid: bool
+    trainer: Trainer
+    feed: Feed
+    memory: MemoryLog
+    folder: ModelFolder | None
+    callback: Callback
+
+    def run(self, state: TrainingState) -> TrainingState:
+        """Train from a state until the last epoch, or until a callback ends it."""
+        patience = Patience(self.config.patience, state.history, partial(is_better, self.config.metric))
+        callback = Callbacks([patience, self.callback])
+        is_over = patience.is_exhausted
+        while state.epoch < self.config.epochs and not is_over:
+            record = self._train_epoch(state)
+            state = _advance(state, self.trainer, record, self.config.metric)
+            if self.folder is not None:
+                self.folder.commit(state)
+            is_over = callback.epoch_done(record)
+        return state
+
+    def _train_epoch(self, state: TrainingState) -> dict[str, Any]:
+        """Train one epoch, validate it when that is due, and return its record."""
+        epoch = state.epoch
+        record = self.trainer.train_pass(self.feed, epoch, self._rate_factor(state))
+        is_due = (epoch + 1) % self.config.eval_every == 0 or epoch + 1 == self.config.epochs
+        if self.has_valid and is_due:
+            measured = self.trainer.evaluate(self.feed, Purpose.VALID, epoch)
+            record["valid"], record["validation"] = measured.value, {**measured.record, **measured.details}
+        record["memory"] = self.memory.take()
+        return record
+
+    def _rate_factor(self, state: TrainingState) -> float:
+        """Return the factor of the learning rate that the validations so far lead to."""
+        config = self.config
+        if config.lr_schedule != PLATEAU:
+            return 1.0
+        validations = [record["valid"] for record in state.history if "valid" in record]
+        plateaus = count_plateaus(validations, config.plateau_patience, partial(is_better, config.metric))
+        return float(config.plateau_factor**plateaus)
+
+
+def _begin(job: TrainingJob, context: RunContext, folder: ModelFolder | None, trainer: Trainer) -> TrainingState:
+    """Create the folder or resume its run; return the state to train from."""
+    if job.warm_start is not None:
+        # Before anything is written: parameters may not fit.
+        job.warm_start.apply(trainer.model, trainer.optimizer)
+        context.callback.announced(f"Warm start: {job.warm_start}")
+    state = None
+    if folder is not None and context.resume:
+        state = folder.resume(job.kind, job.prepared.config, context.dataset)
+    elif folder is not None:
+        folder.start(job.kind, job.prepared.config, context.dataset)
+    if state is None:
+        return _first_state(folder, trainer, job.warm_start)
+    try:
+        trainer.model.load_state_dict(state.model)
+        restore_optimizer(trainer.optimizer, state.optimizer)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise TrainingError(
+            f"{context.out}: the checkpoint does not fit the model: {error}; train into a new folder"
+        ) from error
+    return state
+
+
+def _first_state(folder: ModelFolder | None, trainer: Trainer, warm_start: StartingPoint | None) -> TrainingState:
+    """Return the state before the first epoch. A warm start is committed, so that resuming needs no other run."""
+    started = None if warm_start is None else warm_start.describe()
+    optimizer = optimizer_tensors(trainer.optimizer)
+    state = TrainingState(0, trainer.parameters(), optimizer, trainer.parameters(), None, 0, warm_start=started)
+    if folder is not None and warm_start is not None:
+        folder.commit(state, is_epoch=False)
+    return state
+
+
+def _advance(state: TrainingState, trainer: Trainer, record: dict[str, Any], metric: str) -> TrainingState:
+    """Return the state after one more epoch. Without validation the last model is the best."""
+    valid = record.get("valid")
+    is_best = state.best_valid is None or (valid is not None and is_better(metric, valid, state.best_valid))
+    return replace(
+        state,
+        epoch=state.epoch + 1,
+        model=trainer.parameters(),
+        optimizer=optimizer_tensors(trainer.optimizer),
+        best_model=trainer.parameters() if is_best else state.best_model,
+        best_valid=valid if is_best else state.best_valid,
+        best_epoch=state.epoch if is_best else state.best_epoch,
+        history=[*state.history, record],
+    )
