@@ -37,6 +37,7 @@ inline void check_equal(const SampledBlocks& actual, const SampledBlocks& expect
   check(equal(actual.indptr, expected.indptr), claim + " (indptr)");
   check(equal(actual.sources, expected.sources), claim + " (sources)");
   check(equal(actual.edge_positions, expected.edge_positions), claim + " (edge positions)");
+  check(equal(actual.edge_weights, expected.edge_weights), claim + " (edge weights)");
   check(equal(actual.seed_of, expected.seed_of), claim + " (seeds)");
   check(equal(actual.row_ids, expected.row_ids), claim + " (rows)");
   check(equal(actual.node_rows, expected.node_rows), claim + " (rows of nodes)");

@@ -625,11 +625,12 @@ class NeighborSampler:
         NDArray[np.int64],
         NDArray[np.int64],
         NDArray[np.int64],
+        NDArray[np.float32],
     ]:
-        """Return the fields of a SampledBatch, in order, from node_ids on; then seed_of and the arrays of `distinct`.
+        """Return the fields of a SampledBatch, in order, from node_ids on; seed_of, the arrays of `distinct`, weights.
 
-        Those three are empty unless subgraphs are disjoint. The arrays share one buffer of the pool, which returns to
-        it with the last of them.
+        The three are empty unless subgraphs are disjoint, and weights unless edges have some. The arrays share one
+        buffer of the pool, which returns to it with the last of them.
         """
 
     @property
@@ -647,6 +648,11 @@ class Column:
     def __init__(self, values: NDArray[np.uint8], type: str) -> None: ...
     @overload
     def __init__(self, scan: SharedScan, type: str) -> None: ...
+
+class ImportanceOptions:
+    """Samplers that choose nodes: labor, balanced_labor, ladies and fastgcn; see importance.hpp."""
+
+    def __init__(self, method: str, batch_dependency: int = 1) -> None: ...
 
 class NeighborOptions:
     """Ways to draw neighbours; see variants.hpp."""
@@ -670,7 +676,7 @@ def make_neighbor_sampler(
     indptr: NDArray[np.int64],
     indices: NDArray[np.uint32] | NDArray[np.int64],
     fanouts: Sequence[int],
-    options: NeighborOptions | None = None,
+    options: NeighborOptions | ImportanceOptions | None = None,
 ) -> NeighborSampler: ...
 def make_cached_sampler(
     indptr: NDArray[np.int64],
@@ -678,7 +684,7 @@ def make_cached_sampler(
     lists: NDArray[np.uint32] | NDArray[np.int64],
     scan: SharedScan,
     fanouts: Sequence[int],
-    options: NeighborOptions | None = None,
+    options: NeighborOptions | ImportanceOptions | None = None,
 ) -> NeighborSampler:
     """Make a sampler over partly cached lists; the others are read. See CachedTopology in sampler.hpp."""
 

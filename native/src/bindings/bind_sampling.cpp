@@ -19,6 +19,7 @@
 #include "bindings.hpp"
 #include "diskhop/base/permutation.hpp"
 #include "diskhop/sampling/column.hpp"
+#include "diskhop/sampling/importance.hpp"
 #include "diskhop/sampling/sampler.hpp"
 #include "diskhop/sampling/variants.hpp"
 
@@ -46,6 +47,24 @@ std::unique_ptr<NeighborSampler> make_cached(const InputArray<std::int64_t>& ind
   return make_cached_sampler<Index>(topology, std::move(fanouts));
 }
 
+template <typename Index>
+std::unique_ptr<NeighborSampler> make_by_importance(const InputArray<std::int64_t>& indptr,
+                                                    const InputArray<Index>& indices, std::vector<std::int64_t> fanouts,
+                                                    const ImportanceOptions& options) {
+  return make_importance_sampler(Topology<Index>{as_span(indptr), as_span(indices)}, std::move(fanouts), options);
+}
+
+template <typename Index>
+std::unique_ptr<NeighborSampler> make_cached_by_importance(const InputArray<std::int64_t>& indptr,
+                                                           const InputArray<std::uint64_t>& blocks,
+                                                           const InputArray<Index>& lists, SharedScan& scan,
+                                                           std::vector<std::int64_t> fanouts,
+                                                           const ImportanceOptions& options) {
+  const CachedTopology<Index> topology{
+      .indptr = as_span(indptr), .blocks = as_span(blocks), .lists = as_span(lists), .scan = &scan};
+  return make_importance_sampler(topology, std::move(fanouts), options);
+}
+
 nb::tuple sample(NeighborSampler& sampler, const InputArray<std::int64_t>& seeds, std::uint64_t seed,
                  std::uint64_t purpose, std::uint64_t epoch, std::uint64_t batch, nb::handle_t<BufferPool> pool,
                  const std::optional<InputArray<std::int64_t>>& times) {
@@ -63,7 +82,8 @@ nb::tuple sample(NeighborSampler& sampler, const InputArray<std::int64_t>& seeds
   return nb::make_tuple(as_array(blocks.node_ids), as_array(blocks.indptr), as_array(blocks.sources),
                         as_array(blocks.edge_positions), std::move(blocks.num_sampled_nodes),
                         std::move(blocks.num_sampled_edges), blocks.read_counts.reads, blocks.read_counts.bytes_read,
-                        as_array(blocks.seed_of), as_array(blocks.row_ids), as_array(blocks.node_rows));
+                        as_array(blocks.seed_of), as_array(blocks.row_ids), as_array(blocks.node_rows),
+                        as_array(blocks.edge_weights));
 }
 
 constexpr std::array<std::pair<std::string_view, ColumnType>, 9> column_types{{{"int8", ColumnType::int8},
@@ -110,6 +130,18 @@ void make_options(NeighborOptions* self, bool replaces, bool is_disjoint, bool t
                              .node_times = given(node_times)};
 }
 
+ImportanceMethod method_of(std::string_view name) {
+  if (name == "labor") return ImportanceMethod::labor;
+  if (name == "balanced_labor") return ImportanceMethod::balanced_labor;
+  if (name == "ladies") return ImportanceMethod::ladies;
+  if (name == "fastgcn") return ImportanceMethod::fastgcn;
+  throw std::invalid_argument("no method is '" + std::string(name) + "'");
+}
+
+void make_importance_options(ImportanceOptions* self, std::string_view method, std::uint64_t batch_dependency) {
+  new (self) ImportanceOptions{.method = method_of(method), .batch_dependency = batch_dependency};
+}
+
 OutputArray<std::int64_t> permute(std::uint64_t num_items, std::uint64_t seed, std::uint64_t purpose,
                                   std::uint64_t epoch) {
   std::vector<std::int64_t> order;
@@ -131,6 +163,13 @@ void bind_make_sampler(nb::module_& module) {
              "lists"_a.noconvert(), "scan"_a, "fanouts"_a, "options"_a.none() = nb::none(), nb::keep_alive<0, 1>(),
              nb::keep_alive<0, 2>(), nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(), nb::keep_alive<0, 6>(),
              "Make a sampler over partly cached lists; see CachedTopology in sampler.hpp.");
+  // Degrees of the whole graph may be read.
+  const nb::call_guard<nb::gil_scoped_release> unlocked;
+  module.def("make_neighbor_sampler", &make_by_importance<Index>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+             "fanouts"_a, "options"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(), unlocked);
+  module.def("make_cached_sampler", &make_cached_by_importance<Index>, "indptr"_a.noconvert(), "blocks"_a.noconvert(),
+             "lists"_a.noconvert(), "scan"_a, "fanouts"_a, "options"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
+             nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(), unlocked);
 }
 
 }  // namespace
@@ -153,6 +192,8 @@ void bind_sampling(nb::module_& module) {
            "takes_latest"_a = false, "subgraph"_a = "directional", "weights"_a.none() = nb::none(),
            "edge_times"_a.none() = nb::none(), "node_times"_a.none() = nb::none(), nb::keep_alive<1, 6>(),
            nb::keep_alive<1, 7>(), nb::keep_alive<1, 8>());
+  nb::class_<ImportanceOptions>(module, "ImportanceOptions", "Samplers that choose nodes; see importance.hpp.")
+      .def("__init__", &make_importance_options, "method"_a, "batch_dependency"_a = 1);
   bind_make_sampler<std::uint32_t>(module);
   bind_make_sampler<std::int64_t>(module);
   module.def("hop_read_bytes", &hop_read_bytes, "num_lists"_a, "num_edges"_a,

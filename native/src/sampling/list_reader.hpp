@@ -121,6 +121,31 @@ class ListReader {
     }
   }
 
+  /// Finds the neighbours of whole lists, which stay valid until lists are read again. Sets starts[i] to the first of
+  /// list i. Only lists that are not in memory are copied.
+  void read_whole(std::span<const ListOfNode> lists, std::vector<const Index*>& starts) {
+    starts.clear();
+    if constexpr (is_cached<Lists>) {
+      std::size_t num_missing = 0;
+      for (const ListOfNode& list : lists) num_missing += is_list_cached(topology_, list.node) ? 0 : list.degree;
+      read_.reserve(num_missing, 0);
+      request_.reserve(num_missing);
+      std::size_t place = 0;
+      for (const ListOfNode& list : lists) {
+        if (is_list_cached(topology_, list.node)) {
+          starts.push_back(cached_list(list));
+          continue;
+        }
+        starts.push_back(read_.data() + place);
+        request_.add_range(list.begin, list.degree, place);
+        place += list.degree;
+      }
+      add_counts(request_.read(*topology_.scan, reinterpret_cast<std::byte*>(read_.data())));
+    } else {
+      for (const ListOfNode& list : lists) starts.push_back(topology_.indices.data() + list.begin);
+    }
+  }
+
   /// Reads the values of whole lists, one list after another.
   template <typename Value>
   void read_column(const Column& column, std::span<const ListOfNode> lists, Value* out) {

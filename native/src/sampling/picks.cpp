@@ -7,17 +7,18 @@
 #include <tuple>
 
 #include "diskhop/base/random.hpp"
+#include "sampling/node_draws.hpp"
 
 namespace diskhop {
 namespace {
 
-/// Maps a draw to a number between 0 and 1, both excluded.
-double as_fraction(std::uint64_t draw) { return (static_cast<double>(draw >> 12) + 0.5) * 0x1p-52; }
+/// Maps a draw of 64 bits to a number between 0 and 1, both excluded.
+double uniform(std::uint64_t draw) { return as_fraction(draw >> draw_shift); }
 
 }  // namespace
 
 double negative_log(std::uint64_t draw) {
-  const auto bits = std::bit_cast<std::uint64_t>(as_fraction(draw));
+  const auto bits = std::bit_cast<std::uint64_t>(uniform(draw));
   auto exponent = static_cast<int>(bits >> 52) - 1023;
   double mantissa = std::bit_cast<double>((bits & 0x000fffffffffffff) | 0x3ff0000000000000);
   if (mantissa > 1.4142135623730951) {
@@ -56,8 +57,7 @@ void ListPicker::pick_weighted(std::span<const double> weights, std::uint64_t co
     if (!(weights[offset] > 0)) continue;
     const std::uint64_t draw = draw64(node_key, offset);
     // Most edges of a long list are passed over without their logarithm: -log(u) > 1 - u, here with room for rounding.
-    if (keyed_.size() == count && (1 - as_fraction(draw)) * (1 - 1e-9) > keyed_.front().first * weights[offset])
-      continue;
+    if (keyed_.size() == count && (1 - uniform(draw)) * (1 - 1e-9) > keyed_.front().first * weights[offset]) continue;
     const Keyed entry{negative_log(draw) / weights[offset], offset};
     if (keyed_.size() < count) {
       keyed_.push_back(entry);
@@ -82,7 +82,7 @@ void ListPicker::draw_weighted_again(std::span<const double> weights, std::uint6
   // The last edge that can be drawn: a product may be rounded up to the whole sum.
   const auto last = static_cast<std::uint64_t>(std::ranges::lower_bound(sums_, sum) - sums_.begin());
   for (std::uint64_t number = 0; number < count; ++number) {
-    const double wanted = as_fraction(draw64(node_key, number)) * sum;
+    const double wanted = uniform(draw64(node_key, number)) * sum;
     const auto found = static_cast<std::uint64_t>(std::ranges::upper_bound(sums_, wanted) - sums_.begin());
     offsets.push_back(std::min(found, last));
   }

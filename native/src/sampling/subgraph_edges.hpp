@@ -20,6 +20,8 @@ namespace diskhop {
 /// Edges by target: the lists of nodes 0, 1, 2 ... Threading: one thread at a time.
 class SubgraphEdges {
  public:
+  explicit SubgraphEdges(bool has_weights = false) : has_weights_(has_weights) {}
+
   void clear() {
     num_edges_ = 0;
     list_ends_.assign(1, 0);
@@ -34,10 +36,15 @@ class SubgraphEdges {
     if (num_edges_ + num_more > max_batch_nodes) refuse_batch_size();
     sources_.reserve(num_edges_ + num_more, num_edges_);
     positions_.reserve(num_edges_ + num_more, num_edges_);
+    if (has_weights_) weights_.reserve(num_edges_ + num_more, num_edges_);
   }
   void add(std::uint32_t source, std::uint64_t position) {
     sources_[num_edges_] = source;
     positions_[num_edges_++] = position;
+  }
+  void add(std::uint32_t source, std::uint64_t position, float weight) {
+    if (has_weights_) weights_[num_edges_] = weight;
+    add(source, position);
   }
   void end_list() { list_ends_.push_back(static_cast<std::int64_t>(num_edges_)); }
 
@@ -79,7 +86,8 @@ class SubgraphEdges {
     if (is_disjoint) num_rows = number_rows(nodes);
     const std::size_t num_repeated = is_disjoint ? nodes.size() : 0;
     const std::size_t num_wide = nodes.size() + list_ends_.size() + num_edges_ + num_rows + 2 * num_repeated;
-    blocks.memory = pool.take(num_wide * sizeof(std::int64_t) + num_edges_ * sizeof(std::int32_t));
+    const std::size_t num_weights = has_weights_ ? num_edges_ : 0;
+    blocks.memory = pool.take(num_wide * sizeof(std::int64_t) + (num_edges_ + num_weights) * sizeof(std::int32_t));
     auto* next = reinterpret_cast<std::int64_t*>(blocks.memory.data());
     const auto lay_out = [&next](std::size_t count) {
       const std::span<std::int64_t> array(next, count);
@@ -93,6 +101,7 @@ class SubgraphEdges {
     blocks.node_rows = lay_out(num_repeated);
     blocks.row_ids = lay_out(num_rows);
     blocks.sources = {reinterpret_cast<std::int32_t*>(next), num_edges_};
+    blocks.edge_weights = {reinterpret_cast<float*>(next) + num_edges_, num_weights};
     for (std::size_t local = 0; local < nodes.size(); ++local) {
       blocks.node_ids[local] = static_cast<std::int64_t>(nodes.node(local));
     }
@@ -104,12 +113,14 @@ class SubgraphEdges {
     std::ranges::copy(list_ends_, blocks.indptr.data());
     std::copy_n(positions_.data(), num_edges_, blocks.edge_positions.data());
     std::copy_n(sources_.data(), num_edges_, blocks.sources.data());
+    std::copy_n(weights_.data(), num_weights, blocks.edge_weights.data());
     return blocks;
   }
 
   [[nodiscard]] std::size_t num_bytes() const {
     return list_ends_.capacity() * sizeof(std::int64_t) + sources_.num_bytes() + positions_.num_bytes() +
-           edges_.capacity() * sizeof(Edge) + rows_.num_bytes() + rows_of_nodes_.num_bytes() + row_table_.num_bytes();
+           weights_.num_bytes() + edges_.capacity() * sizeof(Edge) + rows_.num_bytes() + rows_of_nodes_.num_bytes() +
+           row_table_.num_bytes();
   }
 
  private:
@@ -130,10 +141,12 @@ class SubgraphEdges {
     return row_table_.num_nodes();
   }
 
+  bool has_weights_;
   std::size_t num_edges_ = 0;
   std::vector<std::int64_t> list_ends_{0};
   GrowingArray<std::uint32_t> sources_;
   GrowingArray<std::uint64_t> positions_;
+  GrowingArray<float> weights_;
   std::vector<Edge> edges_;  // with opposites, by target
   NodeTable<std::uint64_t> row_table_;
   GrowingArray<std::uint64_t> rows_;

@@ -25,6 +25,7 @@ from diskhop.config.rules import (
     between,
     one_of,
 )
+from diskhop.config.sampler import NEIGHBOR, SAMPLERS, check_sampler
 from diskhop.errors import ConfigError
 
 ALL_NEIGHBORS = -1
@@ -208,13 +209,34 @@ class SampledConfig(TrainConfig):
     SUBJECT: ClassVar[str] = "sage, gcn, gat"
 
     residual: bool = option(False, help="Add each layer's input to its output.", panel="Model")
+    sampler: str = option(
+        NEIGHBOR,
+        help="How training samples; labor reaches fewer distinct nodes, ladies and fastgcn a number of nodes per hop.",
+        rule=one_of(SAMPLERS),
+        panel="Sampling",
+    )
+    importance: int = option(
+        0,
+        help="With --sampler labor: 1 prefers neighbours that several lists have (LABOR-1), 0 does not (LABOR-0).",
+        rule=between(0, 1),
+        panel="Sampling",
+    )
+    batch_dependency: int = option(
+        1,
+        help="With --sampler labor, ladies or fastgcn: consecutive batches share all but 1 of N draws, so that caches "
+        "hit more.",
+        rule=COUNT,
+        panel="Sampling",
+        metavar="N",
+    )
     fanout: tuple[int, ...] = option(
-        help="Neighbours sampled per hop, as 10,10 (one count per layer) or 10 (all layers); -1 for all.",
+        help="Neighbours sampled per hop, as 10,10 (one count per layer) or 10 (all layers); -1 for all. With ladies "
+        "and fastgcn: nodes per hop.",
         rule=FANOUT,
         parse=parse_counts,
         panel="Sampling",
         metavar="N,N",
-        shown="10 per hop",
+        shown="10 per hop; ladies 4096, fastgcn 16384",
     )
     eval_fanout: tuple[int, ...] = option(
         help="Neighbours sampled per hop in validation and test.",
@@ -284,6 +306,7 @@ class SampledConfig(TrainConfig):
     def check(self) -> None:
         """Check what options mean together."""
         TrainConfig.check(self)
+        check_sampler(self)
         for name in ("fanout", "eval_fanout"):
             fanout = getattr(self, name)
             counts = ",".join(["10"] * min(self.layers, 5))

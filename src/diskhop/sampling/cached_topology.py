@@ -21,7 +21,6 @@ from diskhop._native import (
     BufferPool,
     Engine,
     File,
-    NeighborOptions,
     NeighborSampler,
     SharedScan,
     count_ids,
@@ -33,7 +32,7 @@ from diskhop.errors import FormatError
 from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_PER_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
 from diskhop.sampling.columns import MAX_READ_BYTES, SCAN_BYTES, Columns, open_columns
-from diskhop.sampling.topology import Indices, Topology, index_dtype_of, open_indptr
+from diskhop.sampling.topology import Indices, SamplerOptions, Topology, index_dtype_of, open_indptr
 from diskhop.sampling.whole_files import check_length
 from diskhop.system.memory import buffer_bytes
 
@@ -81,8 +80,8 @@ class CachedTopology:
         """Number of nodes."""
         return len(self.indptr) - 1
 
-    def make_sampler(self, fanouts: Sequence[int], options: NeighborOptions | None = None) -> NeighborSampler:
-        """Make the native neighbour sampler of these lists. options: None for uniform draws along drawn edges."""
+    def make_sampler(self, fanouts: Sequence[int], options: SamplerOptions | None = None) -> NeighborSampler:
+        """Make a native sampler of these lists. options: None for uniform draws along drawn edges."""
         return make_cached_sampler(self.indptr, self.blocks, self.lists, self.scan, fanouts, options)
 
 

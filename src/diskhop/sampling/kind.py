@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diskhop._native import BufferPool
+from diskhop.config.train import FANOUT
+from diskhop.errors import ConfigError
 from diskhop.protocols import Sampler, SamplerSpec
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.sampling.columns import ColumnUse
@@ -27,3 +29,11 @@ class SamplerKind:
     open: Callable[[AnyTopology, SamplerSpec, int, BufferPool], Sampler]
     examples: tuple[SamplerSpec, ...]
     columns: Callable[[SamplerSpec], tuple[ColumnUse, ...]] = lambda _spec: ()
+
+
+def check_counts(spec: SamplerSpec) -> None:
+    """Raise ConfigError for a spec without hops or with an invalid fan-out."""
+    if not spec.fanouts or not FANOUT.holds(spec.fanouts):
+        raise ConfigError(
+            f"fan-outs must be one or more {FANOUT.text}, got {list(spec.fanouts)}; for example {FANOUT.example}"
+        )

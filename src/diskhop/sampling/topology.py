@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import Engine, NeighborOptions, NeighborSampler, make_neighbor_sampler
+from diskhop._native import Engine, ImportanceOptions, NeighborOptions, NeighborSampler, make_neighbor_sampler
 from diskhop.budget import Budget
 from diskhop.config.options import require_known
 from diskhop.dataset.edge_set import TopologyFiles
@@ -25,6 +25,7 @@ from diskhop.sampling.columns import Columns, open_columns
 from diskhop.sampling.whole_files import FileMode, open_bytes
 
 Indices = NDArray[np.uint32] | NDArray[np.int64]
+SamplerOptions = NeighborOptions | ImportanceOptions
 
 # Checking indptr in blocks avoids a second copy in memory.
 _CHECK_BLOCK = 1 << 18
@@ -52,8 +53,8 @@ class Topology:
         """Number of edges."""
         return len(self.indices)
 
-    def make_sampler(self, fanouts: Sequence[int], options: NeighborOptions | None = None) -> NeighborSampler:
-        """Make the native neighbour sampler of these lists. options: None for uniform draws along drawn edges."""
+    def make_sampler(self, fanouts: Sequence[int], options: SamplerOptions | None = None) -> NeighborSampler:
+        """Make a native sampler of these lists. options: None for uniform draws along drawn edges."""
         return make_neighbor_sampler(self.indptr, self.indices, fanouts, options)
 
 

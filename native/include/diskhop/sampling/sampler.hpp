@@ -45,6 +45,7 @@ struct SampledBlocks {
   std::span<std::int64_t> indptr;
   std::span<std::int64_t> edge_positions;
   std::span<std::int32_t> sources;
+  std::span<float> edge_weights;      // empty if all are 1
   std::span<std::int64_t> seed_of;    // of a disjoint batch, as the next two
   std::span<std::int64_t> row_ids;    // the distinct nodes
   std::span<std::int64_t> node_rows;  // of each node: its place in row_ids

@@ -12,6 +12,7 @@ from diskhop.budget import format_bytes
 from diskhop.config.learning import CROSS_ENTROPY, MSE
 from diskhop.config.options import AUTO, check_options, options_of, require_known
 from diskhop.config.parse import resolved_path
+from diskhop.config.sampler import FASTGCN, LADIES, LAYER_WISE, NEIGHBOR
 from diskhop.config.train import (
     ALL_NEIGHBORS,
     KINDS,
@@ -43,6 +44,8 @@ PRESETS = Path(__file__).parents[1] / "presets"
 _WANTED_STEPS = 500
 _FEWEST_EPOCHS, _MOST_EPOCHS = 5, 200
 _MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
+# FastGCN draws from the whole graph, where most nodes are no neighbours of the batch.
+_NODES_PER_HOP = {LADIES: 4096, FASTGCN: 16384}
 
 
 def load_preset(name: str, model: str | None = None) -> dict[str, Any]:
@@ -175,7 +178,11 @@ def _choose_sampling(dataset: Dataset, choices: Choices) -> None:
         layers = choose("layers", len(lists[0]), "one per hop of the fan-out")
     else:
         layers = choose("layers", 2, "two hops reach most of what helps")
-    choose("fanout", (10,) * layers, "neighbours per hop; bounds a batch on any graph")
+    sampler = given.get("sampler", NEIGHBOR)
+    if sampler in LAYER_WISE:
+        choose("fanout", (_NODES_PER_HOP[sampler],) * layers, "nodes per hop, for all lists together")
+    else:
+        choose("fanout", (10,) * layers, "neighbours per hop; bounds a batch on any graph")
     is_small = dataset.num_edges <= _MOST_EDGES_FOR_ALL_NEIGHBORS
     eval_reason = "all neighbours, since the graph is small" if is_small else "more than in training, still bounded"
     choose("eval_fanout", ((ALL_NEIGHBORS if is_small else 20),) * layers, eval_reason)

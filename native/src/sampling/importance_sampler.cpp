@@ -1,0 +1,72 @@
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "diskhop/sampling/importance.hpp"
+#include "sampling/idle_workspaces.hpp"
+#include "sampling/importance_workspace.hpp"
+
+namespace diskhop {
+namespace {
+
+template <typename Lists>
+class ImportanceSampler final : public NeighborSampler {
+ public:
+  ImportanceSampler(const Lists& topology, std::vector<std::int64_t> fanouts, const ImportanceOptions& options)
+      : topology_(topology), fanouts_(std::move(fanouts)), options_(options) {
+    for (const std::int64_t fanout : fanouts_) {
+      const bool is_scaled = options.method == ImportanceMethod::fastgcn;
+      scales_.push_back(is_scaled ? find_degree_scale(topology.indptr, static_cast<std::uint64_t>(fanout)) : 0);
+    }
+  }
+
+  SampledBlocks sample(std::span<const std::int64_t> seeds, std::span<const std::int64_t> /*times*/, const DrawKey& key,
+                       BufferPool& pool) override {
+    auto workspace = idle_.take([this] { return std::make_unique<Workspace>(topology_, options_.method); });
+    workspace->start(seeds);
+    for (std::size_t hop = 0; hop < fanouts_.size(); ++hop) {
+      // -1 becomes the largest value: no list is longer.
+      const auto fanout = static_cast<std::uint64_t>(fanouts_[hop]);
+      workspace->expand(fanout, NodeDraws(key, hop, options_.batch_dependency), scales_[hop]);
+    }
+    SampledBlocks blocks = workspace->finish(pool);
+    idle_.give_back(std::move(workspace));
+    return blocks;
+  }
+
+  std::size_t workspace_bytes() const override { return idle_.most(&Workspace::num_bytes); }
+  std::size_t reading_bytes() const override { return idle_.most(&Workspace::reading_bytes); }
+
+ private:
+  using Workspace = ImportanceWorkspace<Lists>;
+
+  Lists topology_;
+  std::vector<std::int64_t> fanouts_;
+  ImportanceOptions options_;
+  std::vector<double> scales_;
+  IdleWorkspaces<Workspace> idle_;
+};
+
+}  // namespace
+
+template <typename Lists>
+std::unique_ptr<NeighborSampler> make_importance_sampler(const Lists& topology, std::vector<std::int64_t> fanouts,
+                                                         const ImportanceOptions& options) {
+  require_fanouts(topology.indptr, fanouts);
+  if constexpr (is_cached<Lists>) require_parts(topology);
+  if (options.batch_dependency == 0) throw std::invalid_argument("the batch dependency must be at least 1");
+  return std::make_unique<ImportanceSampler<Lists>>(topology, std::move(fanouts), options);
+}
+
+template std::unique_ptr<NeighborSampler> make_importance_sampler(const Topology<std::uint32_t>&,
+                                                                  std::vector<std::int64_t>, const ImportanceOptions&);
+template std::unique_ptr<NeighborSampler> make_importance_sampler(const Topology<std::int64_t>&,
+                                                                  std::vector<std::int64_t>, const ImportanceOptions&);
+template std::unique_ptr<NeighborSampler> make_importance_sampler(const CachedTopology<std::uint32_t>&,
+                                                                  std::vector<std::int64_t>, const ImportanceOptions&);
+template std::unique_ptr<NeighborSampler> make_importance_sampler(const CachedTopology<std::int64_t>&,
+                                                                  std::vector<std::int64_t>, const ImportanceOptions&);
+
+}  // namespace diskhop
