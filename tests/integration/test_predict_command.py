@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -41,6 +42,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     broken_run(folder, "missing", lambda parameters: parameters.pop("convs.1.lin_l.weight"))
     broken_run(folder, "nan", lambda parameters: parameters["convs.1.lin_l.weight"].fill_(np.nan))
     broken_run(folder, "huge", lambda parameters: parameters["convs.0.lin_l.weight"].fill_(3e38))
+    for name in ("cut", "no-model", "schema"):
+        shutil.copytree(folder / "sage", folder / name)
+    os.truncate(folder / "cut/model.safetensors", 1000)
+    (folder / "no-model/model.safetensors").unlink()
+    (folder / "schema/schema.json").write_text("{\n")
     return folder
 
 
@@ -62,6 +68,9 @@ MISTAKES = [
     ("graph", [], 2, "is no run of 'diskhop train'"),
     ("embeddings", [], 2, "made by 'diskhop embed'; name a run of 'diskhop train'"),
     ("sage", ["--dataset", "nowhere"], 2, "nowhere: does not exist; give the folder of a dataset"),
+    ("cut", [], 2, r"cut/model\.safetensors: is damaged, its checksum does not match; copy the run again"),
+    ("no-model", [], 2, r"model\.safetensors is missing; finish the run: diskhop train --resume --out no-model"),
+    ("schema", [], 2, r"schema\.json: is damaged: Expecting property name .*; copy the run again, or train again"),
     ("missing", [], 2, r"model\.safetensors: does not fit .*: convs\.1\.lin_l\.weight is missing"),
     ("sage", ["--what", "clas"], 2, "--what 'clas' is unknown; use one or more of class, probability"),
     ("sage", ["--what", "embedding", "--layer", "3"], 2, "--layer must be from 1 to 2, the layers of the model, got 3"),
@@ -88,7 +97,7 @@ MISTAKES = [
     ("sage", ["--progress", "dots"], 2, "--progress must be one of bars, json"),
     ("sage", ["--require", "test>=1.1"], 1, r"accuracy on test is 0\.\d+, --require 'test>=1\.1' does not hold; noth"),
     ("nan", [], 1, r"graph: the output of layer 2 for nodes 0, 1, .* has NaN or infinite values"),
-    ("nan", ["--fanout", "3"], 1, r"layer 2 .*: its result for node 0 is not finite"),
+    ("nan", ["--fanout", "3"], 1, r"layer 2 \(SageLayer\): its result for node 0 is not finite"),
     ("huge", [], 1, "graph: the output of layer 1 for nodes .* has NaN or infinite values"),
 ]
 

@@ -45,6 +45,19 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("rows", ["ana|a,b\n", "ana|a,b\nbob|c,d\n"])
+def test_a_text_that_two_delimiters_fit_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str
+) -> None:
+    source = write(tmp_path, "edges.txt", rows)
+    assert run(["import", str(source), str(tmp_path / "graph")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("several characters may separate the columns; add --delimiter comma or --delimiter '|'")
+    assert not (tmp_path / "graph").exists()
+    dataset = imported(source, delimiter="|", header=False)
+    assert dataset.names("nodes") == sorted({end for row in rows.split() for end in row.split("|")})
+
+
 @pytest.mark.parametrize("name", ["graph.mtx", "graph.txt", "graph.mtx.bz2"])
 @pytest.mark.parametrize(
     ("field", "rows"),

@@ -607,7 +607,7 @@ def test_files_of_other_columns_are_refused(tmp_path: Path, style: str, told: st
         ({"split": "part"}, r"has no column 'part'; --split can name"),
         ({"weight": "q"}, r"has no column 'q'; --weight can name src, dst, w, t"),
         ({"time": "q"}, r"has no column 'q'; --time can name"),
-        ({"label": ("split",)}, r"--label must name a column of numbers .*, 'split' is VARCHAR"),
+        ({"label": ("split", "a")}, r"column 'split' is text, which names classes, .*; use --label split"),
         ({"split": "a"}, r"--split must name a column of train, valid, test or none, 'a' is INTEGER"),
         ({"edge_columns": ("src",)}, r"edge_columns must be two columns, source and destination, got \['src'\]"),
         ({"features": ("a", "a")}, r"features must be names of columns, each once, got \['a', 'a'\]"),

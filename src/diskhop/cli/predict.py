@@ -71,7 +71,8 @@ def predict(
         return
     result = done.result
     lines = [("predicted", f"{result['rows']:,} nodes of {result['dataset']}: {out}")]
-    lines += [("columns", f"{len(result['files'])} files, {format_bytes(sum(result['files'].values()))}")]
+    num_files = len(result["files"])
+    lines += [("files", f"{num_files} file{'s' * (num_files != 1)}, {format_bytes(sum(result['files'].values()))}")]
     lines += [(f"{part} metric", f"{value:.4f}") for part, value in result["metrics"].items()]
     lines += [(step["step"], f"{step['seconds']:.1f} s") for step in result["steps"]]
     lines += [("took", f"{result['seconds']:.1f} s, {format_bytes(result['peak_rss_bytes'])} at most in memory")]

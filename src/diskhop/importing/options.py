@@ -150,8 +150,8 @@ class ImportOptions:
     )
     label: tuple[str, ...] | None = option(
         None,
-        help="Node column with labels, or several columns of tasks or values (tables); name of the label (typed "
-        "folders).",
+        help="Node column with labels (text names classes), or several columns of tasks or values (tables); "
+        "name of the label (typed folders).",
         rule=_EACH_ONCE,
         parse=parse_names,
         panel="Tables",

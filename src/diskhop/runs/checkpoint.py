@@ -96,12 +96,14 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         content = bytearray(path.read_bytes())
     except OSError as error:
-        raise TrainingError(f"{path}: cannot be read: {error.strerror}; train again without --resume") from error
+        raise TrainingError(f"{path}: cannot be read: {error.strerror}; train again in a new folder") from error
     start = _find_sum(content)
     stored = bytes(content[start : start + 16])
     content[start : start + 16] = _NO_SUM.encode()
     if start == _NOWHERE or xxhash.xxh3_64_hexdigest(content).encode() != stored:
-        raise TrainingError(f"{path}: is damaged, its checksum does not match; train again in a new folder")
+        raise TrainingError(
+            f"{path}: is damaged, its checksum does not match; copy the run again, or train again in a new folder"
+        )
     header_bytes = int.from_bytes(content[:8], "little")
     try:
         header = json.loads(content[8 : 8 + header_bytes])

@@ -110,7 +110,10 @@ def read_schema(path: Path) -> Schema:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; train again in a new folder") from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is damaged: {error!r}; train again in a new folder") from error
+        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ConfigError(
+            f"{path}: is damaged: {reason}; copy the run again, or train again in a new folder"
+        ) from error
 
 
 def require_schema(trained: Schema, run: Path, found: Schema, dataset: Path) -> None:

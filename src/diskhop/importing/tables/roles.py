@@ -16,6 +16,8 @@ from diskhop.importing.tables.files import Kind, Table, TableColumn
 
 _FEATURE_KINDS: tuple[Kind, ...] = ("integer", "number", "numbers")
 _LABEL_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "numbers", "nothing")
+# A text by one of these names may be what to call the node, and is no class unless --label says so.
+_MAY_BE_NAMES = ("label", "labels", "nodelabel")
 _SPLIT_KINDS: tuple[Kind, ...] = ("text", "nothing")
 _ATTRIBUTE_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "time")
 _MASK_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "text", "nothing")
@@ -224,22 +226,26 @@ def _find_labels(
     reasons: dict[str, str],
     key: TableColumn,
 ) -> tuple[TableColumn, ...]:
-    wanted = "numbers (number the classes from 0 first)"
+    wanted = "numbers, or of text that names classes"
     if options.label is not None:
-        given = (_of_kind(table, name, "--label", _LABEL_KINDS, wanted) for name in options.label)
+        given = (_of_kind(table, name, "--label", (*_LABEL_KINDS, "text"), wanted) for name in options.label)
         return tuple(column for column in given if column is not None)
     known = [name for name, role in roles.items() if role == "label" and table.columns[name] != key]
     known.sort(key=lambda name: LABELS.index(joined_name(name)) if joined_name(name) in LABELS else len(LABELS))
-    fitting = [name for name in known if table.columns[name].kind in _LABEL_KINDS]
+    kinds = {name: table.columns[name].kind for name in known}
+    fitting = [name for name in known if kinds[name] in _LABEL_KINDS]
+    fitting += [name for name in known if kinds[name] == "text" and joined_name(name) not in _MAY_BE_NAMES]
     for name in known:
-        if name not in fitting:
-            reasons[name] = f"named as labels are, but {wanted} are labels"
+        if name not in fitting and kinds[name] == "text":
+            reasons[name] = f"text, perhaps what to call the nodes; --label {name} makes its texts classes"
+        elif name not in fitting:
+            reasons[name] = "named as labels are, but neither numbers nor text"
         elif name != fitting[0]:
             reasons[name] = f"named as labels are, and {fitting[0]} is taken; --label {name} takes it instead"
     if not fitting and not table.has_names and table.has_labels and len(table.columns) == 2:
         second = list(table.columns.values())[1]
         reasons[second.name] = "by place, in a file of labels"
-        return (second,) if second.kind in _LABEL_KINDS else ()
+        return (second,) if second.kind in (*_LABEL_KINDS, "text") else ()
     return (table.columns[fitting[0]],) if fitting else ()
 
 

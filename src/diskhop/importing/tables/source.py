@@ -26,7 +26,7 @@ from diskhop.importing.source import Column, SourceEdges, SourceGraph, SourceKin
 from diskhop.importing.source_file import SourceFile
 from diskhop.importing.tables.attributes import open_attributes
 from diskhop.importing.tables.files import PARQUET, Table, find_files, open_table
-from diskhop.importing.tables.labels import open_labels
+from diskhop.importing.tables.labels import OpenLabels, open_labels
 from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, find_id_kind
 from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableNumbers, TableRows, TableValues, open_duck
 from diskhop.importing.tables.values import (
@@ -161,12 +161,14 @@ class Tables:
         if numbered.names is not None:
             names[NAMES] = listed_names(numbered.names, numbered.num_nodes, work)
         features, labels, splits = self._node_columns(tables.nodes, work)
+        names.update({} if labels is None else labels.names)
         return SourceGraph(
             nodes={
                 NODE: SourceNodes(
                     count=numbered.num_nodes,
                     features=features,
-                    labels=labels,
+                    labels=None if labels is None else labels.column,
+                    num_classes=None if labels is None else labels.num_classes,
                     splits=splits,
                     original=numbered.original,
                     attributes={} if tables.nodes is None else open_attributes(tables.nodes, of_nodes, work),
@@ -190,9 +192,9 @@ class Tables:
 
     def _node_columns(
         self, rows: TableRows | None, work: ImportTools
-    ) -> tuple[Column | None, Column | None, dict[str, list[Column]]]:
+    ) -> tuple[Column | None, OpenLabels | None, dict[str, list[Column]]]:
         features: Column | None = None
-        labels: Column | None = None
+        labels: OpenLabels | None = None
         splits: dict[str, list[Column]] = {}
         roles = self._node_roles
         if rows is None or roles is None:

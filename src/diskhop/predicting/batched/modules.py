@@ -48,7 +48,8 @@ class Layer:
     @property
     def label(self) -> str:
         """Name for messages."""
-        return f"layer {self.number} ({type(_plain(self.module)).__name__})"
+        module = _plain(self.module)
+        return f"layer {self.number} ({getattr(module, 'shown', type(module).__name__)})"
 
     @property
     def form(self) -> Form:

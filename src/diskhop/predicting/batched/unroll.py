@@ -54,10 +54,11 @@ def unroll(model: Model) -> Unrolled:
 
 
 class _NetworkLayer(nn.Module):
-    """A layer of a network of diskhop, with its norm and activation."""
+    """A layer of a network of diskhop, with its norm and activation. shown: its name in messages."""
 
     def __init__(self, network: Network, index: int) -> None:
         super().__init__()
+        self.shown = type(network.convs[index]).__name__
         self.network = network
         self.index = index
 
