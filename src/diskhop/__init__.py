@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from diskhop.hops.spec import PropagationSpec
     from diskhop.importing.pyg.source import from_pyg
     from diskhop.loaders.hops import HopLoader
+    from diskhop.loaders.link import LinkNeighborLoader
     from diskhop.loaders.neighbor import NeighborLoader
     from diskhop.loaders.pyg_stores import PygStores
     from diskhop.predicting.call import predict
@@ -31,6 +32,7 @@ __all__ = [
     "Dataset",
     "DiskhopError",
     "HopLoader",
+    "LinkNeighborLoader",
     "NeighborLoader",
     "PropagationSpec",
     "PygStores",
@@ -57,6 +59,7 @@ __all__ = [
 _LAZY = {
     "Dataset": "diskhop.dataset.dataset",
     "HopLoader": "diskhop.loaders.hops",
+    "LinkNeighborLoader": "diskhop.loaders.link",
     "NeighborLoader": "diskhop.loaders.neighbor",
     "PropagationSpec": "diskhop.hops.spec",
     "PygStores": "diskhop.loaders.pyg_stores",

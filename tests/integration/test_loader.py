@@ -191,7 +191,6 @@ def test_nodes_may_be_ids_masks_or_all(dataset: Dataset) -> None:
         ({"input_id": [1, 2]}, "input_id must be 800 whole numbers"),
         ({"nonsense": 1}, "no argument 'nonsense'"),
         ({"input_nodes": "trian"}, "train, valid, test"),
-        ({"num_neighbors": []}, "fan-out"),
         ({"num_neighbors": [0]}, "fan-out"),
         ({"batch_size": 0}, "batch_size"),
         ({"memory": "10 potatoes"}, "size"),

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 from torch_geometric.data import Data
-from torch_geometric.nn import GraphSAGE, SAGEConv
+from torch_geometric.nn import GCNConv, GraphSAGE, SAGEConv
+from torch_geometric.transforms import NormalizeFeatures, RandomLinkSplit
 
 import diskhop
-from diskhop import NeighborLoader
+from diskhop import LinkNeighborLoader, NeighborLoader
 
 NODES, CLASSES = 400, 4
 
@@ -136,4 +137,108 @@ def test_ogbn_train(tmp_path: Path) -> None:
             correct += int((pred == batch.y[: batch.batch_size].squeeze()).sum())
             assert torch.equal(batch[f"{part}_mask"], data[f"{part}_mask"][batch.n_id])
         assert correct / len(split_idx[part]) > 0.9
+        loader.close()
+
+
+def area_under_curve(scores: torch.Tensor, labels: torch.Tensor) -> float:
+    """The chance that a link with label 1 has a higher score than one with label 0."""
+    higher = scores[labels == 1][:, None] > scores[labels == 0]
+    return float(higher.float().mean())
+
+
+def test_graph_sage_unsup(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    data = communities(column=False)
+    data.x = data.x.clamp(min=0)
+    dataset = diskhop.from_pyg(data, tmp_path / "graph")
+    train_loader = LinkNeighborLoader(
+        dataset,
+        batch_size=256,
+        shuffle=True,
+        neg_sampling_ratio=1.0,
+        num_neighbors=[10, 10],
+        transform=NormalizeFeatures(),
+        memory="100MB",
+    )
+    model = GraphSAGE(data.num_node_features, hidden_channels=32, num_layers=2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(10):
+        total_loss = 0.0
+        for batch in train_loader:
+            optimizer.zero_grad()
+            h = model(batch.x, batch.edge_index)
+            h_src = h[batch.edge_label_index[0]]
+            h_dst = h[batch.edge_label_index[1]]
+            pred = (h_src * h_dst).sum(dim=-1)
+            loss = functional.binary_cross_entropy_with_logits(pred, batch.edge_label)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            total_loss += loss.item() * pred.size(0)
+        losses.append(total_loss / data.num_nodes)
+    assert losses[-1] < 0.85 * losses[0]
+    train_loader.close()
+
+
+class Net(torch.nn.Module):
+    """The network of PyG's link_pred.py."""
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.conv1 = GCNConv(in_channels, hidden_channels)
+        self.conv2 = GCNConv(hidden_channels, out_channels)
+
+    def encode(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        """Embed all nodes of a batch."""
+        embedded: torch.Tensor = self.conv2(self.conv1(x, edge_index).relu(), edge_index)
+        return embedded
+
+    def decode(self, z: torch.Tensor, edge_label_index: torch.Tensor) -> torch.Tensor:
+        """Score links."""
+        return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(dim=-1)
+
+
+def test_link_pred(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    split = RandomLinkSplit(num_val=0.05, num_test=0.1, add_negative_train_samples=False)
+    train_data, _, test_data = split(communities(column=False))
+    # edge_label_index and edge_label are the loader's arguments, which the dataset does not keep.
+    train_set, test_set = (
+        diskhop.from_pyg(Data(**{k: v for k, v in part.to_dict().items() if "label" not in k}), tmp_path / name)
+        for name, part in (("train", train_data), ("test", test_data))
+    )
+    train_loader = LinkNeighborLoader(
+        train_set,
+        num_neighbors=[10, 10],
+        edge_label_index=train_data.edge_label_index,
+        neg_sampling={"mode": "binary", "amount": 1},
+        batch_size=128,
+        shuffle=True,
+        memory="100MB",
+    )
+    test_loader = LinkNeighborLoader(
+        test_set,
+        num_neighbors=[-1, -1],
+        edge_label_index=test_data.edge_label_index,
+        edge_label=test_data.edge_label,
+        batch_size=128,
+        memory="100MB",
+    )
+    assert len(train_loader.dataset) == train_data.edge_label_index.shape[1]
+    model = Net(train_data.num_features, 32, 16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(5):
+        model.train()
+        for batch in train_loader:
+            optimizer.zero_grad()
+            out = model.decode(model.encode(batch.x, batch.edge_index), batch.edge_label_index).view(-1)
+            loss = functional.binary_cross_entropy_with_logits(out, batch.edge_label)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        scores = [model.decode(model.encode(b.x, b.edge_index), b.edge_label_index) for b in test_loader]
+        auc = area_under_curve(torch.cat(scores), test_data.edge_label)
+    assert auc > 0.7
+    for loader in (train_loader, test_loader):
         loader.close()

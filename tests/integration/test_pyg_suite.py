@@ -25,6 +25,8 @@ REASONS = {
     r"in_memory_dataset_imbalanced_sampler": "uses no loader of one large graph",
     r"hetero_neighbor_loader_basic|custom_hetero_neighbor_loader$|hetero_neighbor_loader_sampled_info": "several types",
     r"neighbor_loader_input_id|temporal_neighbor_loader_single_link|hetero_.*imbalanced": "several types",
+    r"hetero_link_neighbor_loader_(basic|loop|triplet)|(temporal|custom)_hetero_link_neighbor_loader": "several types",
+    r"hetero_link_neighbor_loader_no_edges": "a HeteroData without edges, whose nodes no dataset could connect",
 }
 
 

@@ -211,10 +211,18 @@ def test_bad_seeds_are_refused_by_name(seeds: list[int]) -> None:
     assert batch.num_nodes == 2  # and the sampler is fit for use
 
 
-@pytest.mark.parametrize("fanouts", [[], [0], [-2], [3, 0], [2**31]])
+@pytest.mark.parametrize("fanouts", [[0], [-2], [3, 0], [2**31]])
 def test_bad_fanouts_are_refused(fanouts: list[int]) -> None:
     with pytest.raises(ConfigError, match="fan-out"):
         open_sampler(make_topology([[0]]), neighbor_spec(fanouts), 0)
+
+
+def test_a_batch_of_no_hops_has_its_seeds_alone() -> None:
+    batch = open_sampler(make_topology([[1], [0]]), neighbor_spec([]), 0).sample(
+        np.array([1, 0]), purpose=Purpose.TRAIN, epoch=0, number=0
+    )
+    assert batch.node_ids.tolist() == [1, 0]
+    assert (len(batch.sources), batch.num_sampled_nodes, batch.num_sampled_edges) == (0, (2,), ())
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])

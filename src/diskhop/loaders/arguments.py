@@ -57,8 +57,11 @@ def refuse_unsupported(loader: str, arguments: dict[str, Any]) -> None:
             raise ConfigError(f"{loader} cannot take {name}={reprlib.repr(value)}: {reason}")
 
 
-def torch_arguments(loader: str, given: dict[str, Any]) -> TorchArguments:
-    """Check the arguments of torch's DataLoader. Raises ConfigError for unknown and refused ones."""
+def torch_arguments(loader: str, given: dict[str, Any], inputs: str = "input_nodes") -> TorchArguments:
+    """Check the arguments of torch's DataLoader. Raises ConfigError for unknown and refused ones.
+
+    inputs: argument that a sampler has positions in.
+    """
     effects = dict(given)
     for name, check in _WITHOUT_EFFECT.items():
         if name in effects:
@@ -74,7 +77,7 @@ def torch_arguments(loader: str, given: dict[str, Any]) -> TorchArguments:
     require(
         order is None or _is_order(order),
         "sampler",
-        "positions in input_nodes with a length",
+        f"positions in {inputs} with a length",
         order,
         "pass a torch.utils.data.Sampler",
     )

@@ -6,7 +6,8 @@ A batch has what PyG's loaders give: every attribute of the graph, of the batch'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -25,6 +26,20 @@ from diskhop.pipeline.batch_values import OpenValues
 from diskhop.protocols import NodeIds, NodeRows, SampledBatch, SeedTimes
 
 Batch: TypeAlias = Data | HeteroData
+_OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinkValues:
+    """Values that a batch of links has besides its graph, by name: of the links, and of their ends.
+
+    of_edges, of_nodes: where a typed graph has them, in the part of its edges or of its nodes.
+    link_of: the link of each seed, int64 (seeds); None unless each seed has a subgraph of its own.
+    """
+
+    of_edges: Mapping[str, torch.Tensor]
+    of_nodes: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    link_of: NDArray[np.int64] | None = None
 
 
 class BatchMaker:
@@ -75,10 +90,41 @@ class BatchMaker:
         if len(seeds) > sampled.num_seeds:
             sampled, of_nodes = repeat_seeds(sampled, seeds)
             x = _rows(x, of_nodes)
+        batch = self._make_graph(sampled, x)
+        nodes: Any = self._nodes_of(batch)
+        nodes["input_id"] = torch.from_numpy(np.ascontiguousarray(input_id))
+        nodes["batch_size"] = sampled.num_seeds
+        if seed_time is not None:
+            nodes["seed_time"] = torch.from_numpy(seed_time)
+        if sampled.seed_of is not None:
+            nodes["batch"] = torch.from_numpy(sampled.seed_of)
+        return batch
+
+    def make_links(self, sampled: SampledBatch, x: torch.Tensor, values: LinkValues) -> Batch:
+        """Make a batch of links. x: features of its nodes, with no columns where there are none."""
+        batch = self._make_graph(sampled, x)
+        nodes, edges = self._nodes_of(batch), self._edges_of(batch)
+        for name in _OF_LINKS:
+            # The graph may have attributes of these names, which a batch must not give as those of its links.
+            edges.pop(name, None)
+        for part, own in ((nodes, values.of_nodes), (edges, values.of_edges)):
+            for name, value in own.items():
+                part[name] = value
+        if sampled.seed_of is not None and values.link_of is not None:
+            nodes["batch"] = torch.from_numpy(values.link_of[sampled.seed_of])
+        return batch
+
+    def _nodes_of(self, batch: Batch) -> Any:
+        return batch if self._node_type is None else batch[self._node_type]
+
+    def _edges_of(self, batch: Batch) -> Any:
+        return batch if self._edge_type is None else batch[self._edge_type]
+
+    def _make_graph(self, sampled: SampledBatch, x: torch.Tensor) -> Batch:
+        """Make a batch without what tells of its seeds."""
         block = Block.of(sampled)
         batch: Batch = self._make()
-        nodes: Any = batch if self._node_type is None else batch[self._node_type]
-        edges: Any = batch if self._edge_type is None else batch[self._edge_type]
+        nodes, edges = self._nodes_of(batch), self._edges_of(batch)
         for name, values in self._nodes(sampled, x).items():
             nodes[name] = values
         edges["edge_index"] = block.layer(0).edge_index()
@@ -89,12 +135,6 @@ class BatchMaker:
             nodes["n_id"] = torch.from_numpy(self._id_map.ids(NodeRows(sampled.node_ids)))
         if "x" not in nodes:
             nodes["num_nodes"] = sampled.num_nodes
-        nodes["input_id"] = torch.from_numpy(np.ascontiguousarray(input_id))
-        nodes["batch_size"] = sampled.num_seeds
-        if seed_time is not None:
-            nodes["seed_time"] = torch.from_numpy(seed_time)
-        if sampled.seed_of is not None:
-            nodes["batch"] = torch.from_numpy(sampled.seed_of)
         if sampled.by_hop:
             nodes["num_sampled_nodes"] = list(sampled.num_sampled_nodes)
             edges["num_sampled_edges"] = list(sampled.num_sampled_edges)

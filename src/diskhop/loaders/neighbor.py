@@ -14,37 +14,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from diskhop._native import keyed_permutation
 from diskhop.batches.trace import hash_seeds
 from diskhop.budget import Budget
-from diskhop.config.options import check_arguments, check_options
-from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.id_map import IdMap
-from diskhop.errors import ConfigError
-from diskhop.loaders.arguments import refuse_unsupported, resolve_sampler, seed_of, torch_arguments
-from diskhop.loaders.batches import Batch, batch_class
-from diskhop.loaders.checks import (
-    budget_of,
-    path_of,
-    require_dtype,
-    require_flags,
-    require_function,
-    require_texts,
-    size_of,
-)
+from diskhop.loaders.arguments import refuse_unsupported
+from diskhop.loaders.batches import Batch
 from diskhop.loaders.input_nodes import InputNodes, resolve_input_nodes
-from diskhop.loaders.opened import OpenGraph, graph_of
-from diskhop.loaders.orders import SeedOrder, checked_positions
-from diskhop.loaders.sampled import SampledLoader
+from diskhop.loaders.planned import PlannedLoader
+from diskhop.loaders.settings import LoaderSettings
 from diskhop.loaders.ways import is_disjoint, resolve_input_time, resolve_ways
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch
-from diskhop.sampling.seeds import SeedSet, count_batches
+from diskhop.sampling.seeds import SeedSet
 
 
-class NeighborLoader(SampledLoader):
+class NeighborLoader(PlannedLoader):
     """Mini-batches of sampled neighbourhoods, features read from disk within a memory budget.
 
     Each batch is a torch_geometric.data.Data with every attribute of the graph by its name (x, y, edge_attr ...), of
@@ -151,133 +136,67 @@ class NeighborLoader(SampledLoader):
             weight_attr=weight_attr,
             directed=directed,
         )
-        loader_arguments |= {"is_sorted": is_sorted, "filter_per_worker": filter_per_worker}
-        given = torch_arguments("NeighborLoader", loader_arguments)
-        shuffle = False if shuffle is None else shuffle
-        check_options({"batch_size": batch_size, "seed": seed}, "NeighborLoader", (SampledConfig,))
-        check_arguments("NeighborLoader", SampledConfig, split=split, threads=threads)
-        require_flags(shuffle=shuffle, drop_last=drop_last, ordered=ordered)
-        require_texts(store=store, engine=engine, pinned=pinned, features=features)
-        require_function("transform", transform)
-        require_dtype("out_dtype", out_dtype)
-        super().__init__("NeighborLoader", budget_of(memory), transform=transform, pin_memory=given.pin_memory)
-        self._seed = seed_of(int(seed), given.generator)
-        self.data = graph_of(data, features, self._seed)
-        self.batch_size = int(batch_size)
-        self.shuffle = bool(shuffle)
-        self.drop_last = bool(drop_last)
-        edge_type = self.data.only_edges.ends if self.data.is_typed else None
-        self._sampler = resolve_sampler(num_neighbors, ways, edge_type)
-        id_map = self.data.id_map()
-        nodes = resolve_input_nodes(self.data, id_map, input_nodes, split, input_id)
-        self._take_seeds(nodes, input_time, given.order)
-        self._open(
-            id_map,
-            out_dtype,
-            batch_class(custom_cls, self.data),
-            cache_bytes=size_of("cache", cache),
-            disk_bytes=size_of("disk", disk),
+        settings = LoaderSettings(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            transform=transform,
+            custom_cls=custom_cls,
+            memory=memory,
             store=store,
+            cache=cache,
+            pinned=pinned,
+            disk=disk,
+            scratch=scratch,
+            ordered=ordered,
             engine=engine,
             threads=threads,
-            pinned=pinned,
-            scratch=path_of("scratch", scratch),
-            ordered=bool(ordered) or given.in_order,
+            seed=seed,
+            out_dtype=out_dtype,
+            features=features,
         )
-
-    def _take_seeds(self, nodes: InputNodes, input_time: Any, order: Any) -> None:
-        """Keep the seed nodes, their times and what orders them."""
-        self._seeds, self._purpose, self._input_ids = nodes.rows, nodes.purpose, nodes.input_ids
-        self._times = resolve_input_time(self.data, self._sampler, input_time, len(self._seeds))
-        self._merges = not is_disjoint(self._sampler)
-        repeats = order is not None or len(np.unique(self._seeds)) < len(self._seeds)
-        self._may_repeat = self._merges and repeats
-        self._order = None if order is None else SeedOrder(order, len(self._seeds), shuffle=self.shuffle)
-
-    def _open(self, id_map: IdMap, out_dtype: torch.dtype | None, make: type[Batch] | None, **choices: Any) -> None:
-        """Plan and open the graph. choices: those of a Workload."""
+        loader_arguments |= {"is_sorted": is_sorted, "filter_per_worker": filter_per_worker}
+        given = "input_nodes", "seed node"
+        super().__init__("NeighborLoader", given, data, num_neighbors, ways, settings, loader_arguments, split=split)
+        id_map = self.data.id_map()
+        nodes = resolve_input_nodes(self.data, id_map, input_nodes, split, input_id)
+        self._take_seeds(nodes, input_time)
         seed_set = SeedSet(
             purpose=self._purpose,
             seeds=self._seeds,
             batch_size=self.batch_size,
             sampler=self._sampler,
-            is_shuffled=self.shuffle or self._order is not None,
+            is_shuffled=self._is_reordered,
             may_repeat=self._may_repeat,
             times=self._times,
         )
-        self._graph = OpenGraph(
-            "NeighborLoader",
-            self.data,
-            seed_set,
-            self.budget,
-            id_map=id_map,
-            held=self._held_bytes(id_map),
-            choices={**choices, "seed": self._seed},
-            out_dtype=out_dtype,
-            make=make,
-        )
+        self._open(seed_set, id_map, {"seeds": self._seeds_bytes()})
 
-    def _held_bytes(self, id_map: IdMap) -> dict[str, int]:
-        """Bytes that the loader holds: seeds, their order, the seeds in that order, and their input_id and times."""
-        num_ordered = len(self._seeds) if self._order is None else len(self._order)
-        held = {"seeds": self._seeds.nbytes + 16 * num_ordered}
+    def _take_seeds(self, nodes: InputNodes, input_time: Any) -> None:
+        """Keep the seed nodes, their times and what orders them."""
+        self._seeds, self._purpose, self._input_ids = nodes.rows, nodes.purpose, nodes.input_ids
+        self._take_order(len(self._seeds))
+        self._times = resolve_input_time(self.data, self._sampler, input_time, len(self._seeds))
+        self._merges = not is_disjoint(self._sampler)
+        repeats = self._order is not None or len(np.unique(self._seeds)) < len(self._seeds)
+        self._may_repeat = self._merges and repeats
+
+    def _seeds_bytes(self) -> int:
+        """Bytes of the seeds, their order, the seeds in that order, and their input_id and times."""
+        num_bytes = self._seeds.nbytes + 16 * self._num_ordered
         if self._input_ids is not None:
-            held["seeds"] += self._input_ids.nbytes
+            num_bytes += self._input_ids.nbytes
         if self._times is not None:
-            held["seeds"] += self._times.nbytes + 8 * num_ordered
-        return held | ({"original ids": id_map.num_bytes} if id_map.num_bytes else {})
-
-    def __len__(self) -> int:
-        """Number of batches per epoch."""
-        num_seeds = len(self.dataset) if self._order is None else len(self._order)
-        return num_seeds // self.batch_size if self.drop_last else count_batches(num_seeds, self.batch_size)
-
-    @property
-    def dataset(self) -> range:
-        """Positions of the seed nodes, as torch's loaders have them: its length is their number."""
-        return range(len(self._seeds))
-
-    def __call__(self, positions: Sequence[int] | NodeIds | torch.Tensor) -> Any:
-        """Make one batch, of the seed nodes at some positions of input_nodes.
-
-        Every call draws other neighbours: the n-th call of a loader with the same arguments gives the same batch. More
-        positions than batch_size take memory that the budget has left. Raises ConfigError, or BudgetError if that is
-        too little.
-        """
-        chosen = checked_positions("positions", positions, len(self._seeds))
-
-        def start(number: int) -> BatchStream:
-            return self._run(chosen, range(1), len(chosen), Purpose.INFER, number)
-
-        return self._single(start, len(chosen), self.batch_size)
-
-    def __repr__(self) -> str:
-        sampler = list(self._sampler.fanouts) if self._sampler.is_neighbor else self._sampler
-        return f"NeighborLoader({self.data!r}, {sampler}, {len(self)} batches of {self.batch_size})"
-
-    def _begin(self, epoch: int) -> Callable[[Sequence[int]], BatchStream]:
-        order = None if self._order is None else self._order.draw()
-
-        def start(numbers: Sequence[int]) -> BatchStream:
-            # An order of our own is made again for a pass that was suspended: the budget has room for that of one pass.
-            drawn = self._order_of(epoch) if order is None else order
-            return self._run(drawn, numbers, self.batch_size, self._purpose, epoch)
-
-        return start
-
-    def _order_of(self, epoch: int) -> NodeIds:
-        """Return the positions of the seeds of an epoch."""
-        if self.shuffle:
-            return keyed_permutation(len(self._seeds), self._seed, int(self._purpose), epoch)
-        return np.arange(len(self._seeds))
+            num_bytes += self._times.nbytes + 8 * self._num_ordered
+        return num_bytes
 
     def _run(
-        self, order: NodeIds, numbers: Sequence[int], batch_size: int, purpose: Purpose, epoch: int
+        self, order: NodeIds | None, numbers: Sequence[int], batch_size: int, purpose: Purpose, epoch: int
     ) -> BatchStream:
-        """Start a stream of the batches with these numbers. order: positions of the seeds in input_nodes."""
+        drawn = self._order_of(epoch) if order is None else order
         pipeline, maker = self._graph.get()
         wanted = Pass(
-            seeds=NodeRows(self._seeds[order]),
+            seeds=NodeRows(self._seeds[drawn]),
             numbers=numbers,
             batch_size=batch_size,
             sampler=self._sampler,
@@ -285,28 +204,16 @@ class NeighborLoader(SampledLoader):
             purpose=purpose,
             epoch=epoch,
             may_repeat=self._may_repeat or (self._merges and purpose == Purpose.INFER),
-            times=None if self._times is None else self._times[order],
+            times=None if self._times is None else self._times[drawn],
         )
 
         def make(sampled: SampledBatch, x: torch.Tensor) -> Batch:
-            positions = order[sampled.number * batch_size :][:batch_size]
+            positions = drawn[sampled.number * batch_size :][:batch_size]
             input_id = positions if self._input_ids is None else self._input_ids[positions]
             times = None if self._times is None else self._times[positions]
             return maker.make(sampled, x, self._seeds[positions], input_id, times)
 
         return pipeline.run(wanted, make)
 
-    def _arguments(self) -> dict[str, Any]:
-        if self._order is not None:
-            raise ConfigError("a loader with sampler has no state, because the order is not its own; leave sampler out")
-        sampler = self._sampler
-        return {
-            "dataset": self.data.hash,
-            "seed": self._seed,
-            "num_neighbors": list(sampler.fanouts) if sampler.is_neighbor else sampler.to_dict(),
-            "batch_size": self.batch_size,
-            "shuffle": self.shuffle,
-            "drop_last": self.drop_last,
-            "input_nodes": f"{len(self._seeds)} nodes, hash {hash_seeds(self._seeds, self._times)}",
-            "draws": self._purpose.name.lower(),
-        }
+    def _inputs_hash(self) -> str:
+        return hash_seeds(self._seeds, self._times)

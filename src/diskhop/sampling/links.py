@@ -42,6 +42,11 @@ class GivenEnds:
     def __len__(self) -> int:
         return int(self._ends.shape[1])
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of memory of the ends."""
+        return self._ends.nbytes
+
     def take(self, positions: NDArray[np.int64]) -> NodeIds:
         """See LinkEnds."""
         return self._ends[:, positions]

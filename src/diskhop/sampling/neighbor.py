@@ -17,8 +17,9 @@ _BLOCK_BYTES = 4 << 20
 
 
 def check_fanouts(spec: SamplerSpec) -> None:
-    """Raise ConfigError for a spec without hops, with an invalid fan-out or with unknown parameters."""
-    check_counts(spec)
+    """Raise ConfigError for an invalid fan-out or unknown parameters. A batch of no hops has seeds alone."""
+    if spec.fanouts:
+        check_counts(spec)
     ways_of(spec)
 
 
@@ -75,6 +76,7 @@ KIND = SamplerKind(
     examples=(
         neighbor_spec((4, 3)),
         neighbor_spec((-1,)),
+        neighbor_spec(()),
         NeighborWays(replace=True).spec((4, 3)),
         NeighborWays(disjoint=True).spec((4, 3)),
         NeighborWays(subgraph="bidirectional").spec((4, 3)),

@@ -124,8 +124,10 @@ class PygGraph:
             stores = self._open_types(data)
         elif hasattr(data, "stores"):
             stores = [Attributes("data", data.stores[0])]
+            # Who says how many nodes there are, and names no edges, means a graph without edges.
+            is_counted = "num_nodes" in stores[0].names()
             nodes = self._nodes[NODE] = NodeAttributes(stores[0], label_kind)
-            edges = self._edges[EDGE] = EdgeAttributes(stores[0], NODE, NODE)
+            edges = self._edges[EDGE] = EdgeAttributes(stores[0], NODE, NODE, may_be_missing=is_counted)
             nodes.count = self._count(NODE)
             edges.find_values(stores[0], nodes.count)
             take_others(stores[0], nodes, edges)

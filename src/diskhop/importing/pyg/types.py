@@ -92,15 +92,21 @@ class NodeAttributes:
 
 
 class EdgeAttributes:
-    """Attributes of the edges of one type."""
+    """Attributes of the edges of one type.
 
-    def __init__(self, store: Attributes, source: str, destination: str) -> None:
+    may_be_missing: without edge_index, there are no edges.
+    """
+
+    def __init__(self, store: Attributes, source: str, destination: str, *, may_be_missing: bool = False) -> None:
         self.source = source
         self.destination = destination
         self.where = store.place("edge_index")
         found = store.take_column("edge_index")
         if found is None:
             self._refuse_missing(store)
+            if may_be_missing:
+                found = HeldValues(np.empty((2, 0), np.int64), self.where)
+        if found is None:
             raise SourceError(f"{store.where}: has no edge_index; add its edges as integers (2, edges)")
         empty = found.shape == (2, 0)  # an empty tensor is float32 by default
         if len(found.shape) != 2 or found.shape[0] != 2 or (found.dtype.kind not in "iu" and not empty):

@@ -1,0 +1,84 @@
+"""Negatives of links by PyG's arguments: a NegativeSampling in any of its forms, or a ratio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_geometric.sampler import NegativeSampling
+
+from diskhop.config.options import require
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.files import map_array
+from diskhop.dataset.id_map import IdMap
+from diskhop.errors import ConfigError
+from diskhop.loaders.ways import times_of
+from diskhop.protocols import SamplerSpec
+from diskhop.sampling.negatives import Candidates, Negatives, candidates
+
+_EXAMPLE = "for example neg_sampling=dict(mode='binary', amount=1)"
+
+
+def resolve_negatives(
+    dataset: Dataset, id_map: IdMap, sampler: SamplerSpec, neg_sampling: Any, ratio: Any
+) -> Negatives | None:
+    """Return how negatives are drawn; None for none. Raises ConfigError.
+
+    sampler: a sampler by times of nodes draws no negative that is later than its link.
+    ratio: PyG's older argument: binary negatives per link, 0 for none.
+    """
+    if ratio is not None:
+        is_number = isinstance(ratio, int | float | np.number) and not isinstance(ratio, bool)
+        is_ratio = is_number and bool(0 <= ratio < np.inf)
+        require(is_ratio, "neg_sampling_ratio", "at least 0, or None", ratio, "for example neg_sampling_ratio=1.0")
+        if neg_sampling is not None:
+            raise ConfigError("neg_sampling_ratio and neg_sampling say how to draw negatives; remove one of them")
+        if ratio == 0:
+            return None
+        neg_sampling = NegativeSampling("binary", float(ratio))
+    wanted = _cast(neg_sampling)
+    if wanted is None:
+        return None
+    times = _node_times(dataset, sampler)
+    weights = {"src_weight": wanted.src_weight, "dst_weight": wanted.dst_weight}
+    sides = {
+        name: None if given is None else _side(name, given, id_map, times, dataset.num_nodes)
+        for name, given in weights.items()
+    }
+    if not all(sides.values()):
+        uniform = candidates(dataset.num_nodes, times=times)
+        sides = {name: uniform if side is None else side for name, side in sides.items()}
+    sources, destinations = sides.values()
+    assert sources is not None
+    assert destinations is not None
+    mode: Any = wanted.mode.value
+    return Negatives(mode=mode, amount=wanted.amount, sources=sources, destinations=destinations)
+
+
+def _cast(given: Any) -> NegativeSampling | None:
+    """Return PyG's description from any form that it takes."""
+    try:
+        wanted: NegativeSampling | None = NegativeSampling.cast(given)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"neg_sampling is not understood: {error}; {_EXAMPLE}") from None
+    return wanted
+
+
+def _side(name: str, given: Any, id_map: IdMap, times: NDArray[np.int64] | None, num_nodes: int) -> Candidates:
+    """Return the candidates by the weights of nodes, which are in the order of node_ids()."""
+    weights = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+    is_fit = weights.shape == (num_nodes,) and weights.dtype.kind in "iuf"
+    got = f"{weights.dtype} of shape {weights.shape}"
+    require(is_fit, f"{name} of neg_sampling", f"{num_nodes} numbers, one per node", got, "pass one weight per node")
+    positions = id_map.positions()
+    by_row = weights if positions is None else weights[positions]
+    return candidates(num_nodes, weights=by_row.astype(np.float64), times=times)
+
+
+def _node_times(dataset: Dataset, sampler: SamplerSpec) -> NDArray[np.int64] | None:
+    """Return the times of nodes that neighbours are drawn by, by row; None without."""
+    file = times_of(dataset, sampler)
+    if file is None or file.of != "nodes":
+        return None
+    return map_array(file.path, file.dtype, file.num_values).astype(np.int64)

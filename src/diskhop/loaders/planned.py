@@ -1,0 +1,172 @@
+"""The common part of loaders that expand what they are given in batches: seed nodes, or links."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+
+from diskhop._native import keyed_permutation
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.id_map import IdMap
+from diskhop.errors import ConfigError
+from diskhop.loaders.arguments import TorchArguments, resolve_sampler, seed_of, torch_arguments
+from diskhop.loaders.batches import batch_class
+from diskhop.loaders.checks import budget_of
+from diskhop.loaders.loader_data import LoaderData
+from diskhop.loaders.opened import OpenGraph, graph_of
+from diskhop.loaders.orders import SeedOrder, checked_positions
+from diskhop.loaders.sampled import SampledLoader
+from diskhop.loaders.settings import LoaderSettings
+from diskhop.pipeline.stream import BatchStream
+from diskhop.protocols import NodeIds, Purpose
+from diskhop.sampling.neighbor_ways import NeighborWays
+from diskhop.sampling.seeds import SeedSet, count_batches
+
+
+class PlannedLoader(SampledLoader):
+    """A loader over inputs, in order, shuffled, or in the order of a sampler of torch.
+
+    A subclass calls _take_order() once it knows its inputs, then _open().
+
+    name: of the class.
+    given: argument of the inputs, and what they are, for messages.
+    """
+
+    data: LoaderData
+    _purpose: Purpose
+
+    def __init__(
+        self,
+        name: str,
+        given: tuple[str, str],
+        data: Dataset | PathLike[str] | str,
+        num_neighbors: Any,
+        ways: NeighborWays,
+        settings: LoaderSettings,
+        loader_arguments: Mapping[str, Any],
+        **options: Any,
+    ) -> None:
+        torchs = torch_arguments(name, dict(loader_arguments), given[0])
+        settings.check(name, **options)
+        super().__init__(name, budget_of(settings.memory), transform=settings.transform, pin_memory=torchs.pin_memory)
+        self._name, self._given = name, given
+        self._settings = settings
+        self._torchs: TorchArguments = torchs
+        self._seed = seed_of(int(settings.seed), torchs.generator)
+        self.data = graph_of(data, settings.features, self._seed)
+        self.batch_size = int(settings.batch_size)
+        self.shuffle = bool(settings.shuffle)
+        self.drop_last = bool(settings.drop_last)
+        edge_type = self.data.only_edges.ends if self.data.is_typed else None
+        self._sampler = resolve_sampler(num_neighbors, ways, edge_type)
+        self._num_inputs = 0
+        self._order: SeedOrder | None = None
+
+    def _take_order(self, num_inputs: int) -> None:
+        """Keep the number of inputs, and what orders them."""
+        self._num_inputs = num_inputs
+        order = self._torchs.order
+        if order is not None:
+            self._order = SeedOrder(order, num_inputs, self._given, shuffle=self.shuffle)
+
+    @property
+    def _num_ordered(self) -> int:
+        """Number of inputs of a pass."""
+        return self._num_inputs if self._order is None else len(self._order)
+
+    @property
+    def _is_reordered(self) -> bool:
+        """Whether a pass has its inputs in another order than they were given in."""
+        return self.shuffle or self._order is not None
+
+    def _open(self, seed_set: SeedSet, id_map: IdMap, held: Mapping[str, int]) -> None:
+        """Plan and open the graph. held: bytes that the loader holds, by name."""
+        settings = self._settings
+        choices = {**settings.choices(), "ordered": bool(settings.ordered) or self._torchs.in_order}
+        self._graph = OpenGraph(
+            self._name,
+            self.data,
+            seed_set,
+            self.budget,
+            id_map=id_map,
+            held={**held, **({"original ids": id_map.num_bytes} if id_map.num_bytes else {})},
+            choices={**choices, "seed": self._seed},
+            out_dtype=settings.out_dtype,
+            make=batch_class(settings.custom_cls, self.data),
+        )
+
+    def __len__(self) -> int:
+        """Number of batches per epoch."""
+        num_inputs = self._num_ordered
+        return num_inputs // self.batch_size if self.drop_last else count_batches(num_inputs, self.batch_size)
+
+    @property
+    def dataset(self) -> range:
+        """Positions of the inputs, as torch's loaders have them: its length is their number."""
+        return range(self._num_inputs)
+
+    def __call__(self, positions: Sequence[int] | NodeIds | torch.Tensor) -> Any:
+        """Make one batch, of the inputs at some positions.
+
+        Every call draws other neighbours: the n-th call of a loader with the same arguments gives the same batch. More
+        positions than batch_size take memory that the budget has left. Raises ConfigError, or BudgetError if that is
+        too little.
+        """
+        chosen = checked_positions("positions", positions, self._num_inputs, self._given)
+
+        def start(number: int) -> BatchStream:
+            return self._run(chosen, range(1), len(chosen), Purpose.INFER, number)
+
+        return self._single(start, len(chosen), self.batch_size)
+
+    def __repr__(self) -> str:
+        sampler = list(self._sampler.fanouts) if self._sampler.is_neighbor else self._sampler
+        return f"{self._name}({self.data!r}, {sampler}, {len(self)} batches of {self.batch_size})"
+
+    def _begin(self, epoch: int) -> Callable[[Sequence[int]], BatchStream]:
+        order = None if self._order is None else self._order.draw()
+
+        def start(numbers: Sequence[int]) -> BatchStream:
+            return self._run(order, numbers, self.batch_size, self._purpose, epoch)
+
+        return start
+
+    def _order_of(self, epoch: int) -> NodeIds:
+        """Return the positions of the inputs of an epoch."""
+        if self.shuffle:
+            return keyed_permutation(self._num_inputs, self._seed, int(self._purpose), epoch)
+        return np.arange(self._num_inputs)
+
+    @abstractmethod
+    def _run(
+        self, order: NodeIds | None, numbers: Sequence[int], batch_size: int, purpose: Purpose, epoch: int
+    ) -> BatchStream:
+        """Start a stream of the batches with these numbers.
+
+        order: positions of the inputs; None: the loader's own order of the epoch, which is made again for a pass that
+        was suspended, because the budget has room for that of one pass.
+        """
+
+    def _arguments(self) -> dict[str, Any]:
+        if self._order is not None:
+            raise ConfigError("a loader with sampler has no state, because the order is not its own; leave sampler out")
+        sampler = self._sampler
+        return {
+            "dataset": self.data.hash,
+            "seed": self._seed,
+            "num_neighbors": list(sampler.fanouts) if sampler.is_neighbor else sampler.to_dict(),
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            self._given[0]: f"{self._num_inputs} {self._given[1]}s, hash {self._inputs_hash()}",
+            "draws": self._purpose.name.lower(),
+        }
+
+    @abstractmethod
+    def _inputs_hash(self) -> str:
+        """Return text that other inputs have another one of."""
