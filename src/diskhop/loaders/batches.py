@@ -130,6 +130,8 @@ class BatchMaker:
         edges["edge_index"] = block.layer(0).edge_index()
         for name, values in self.values.of_edges(sampled.edge_positions).items():
             edges[name] = values
+        if sampled.edge_weights is not None:
+            edges["edge_importance"] = torch.from_numpy(sampled.edge_weights)
         self._data.add_to(batch, self._id_map, NodeRows(sampled.node_ids), edges.get("e_id"))
         if "n_id" not in nodes:
             nodes["n_id"] = torch.from_numpy(self._id_map.ids(NodeRows(sampled.node_ids)))

@@ -35,7 +35,8 @@ class NeighborLoader(PlannedLoader):
     Each batch is a torch_geometric.data.Data with every attribute of the graph by its name (x, y, edge_attr ...), of
     the batch's nodes and edges, and edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes and
     num_sampled_edges, the seeds first; and block, the same edges for diskhop's own layers (diskhop.nn.models), which
-    run many times faster. A graph with types of its own gives HeteroData.
+    run many times faster. A graph with types of its own gives HeteroData. Where sums over neighbours need weights to be
+    unbiased, edges have them as edge_importance.
 
     n_id: ids of the nodes in the source.
     e_id: numbers of the edges in the source, so that edge_attr[batch.e_id] is right for the edge_attr of the source.
@@ -76,8 +77,11 @@ class NeighborLoader(PlannedLoader):
     features: x of a graph without features: 'none' (no x, the default), 'degree' (a constant and log(1 + in-degree)),
         'onehot' (a column per node, for small graphs) or 'random' (64 values per node, the same in every batch).
     split: number of the split that input_nodes names a part of; default: the first.
-    loader_arguments: of torch's DataLoader. sampler orders the seeds, generator draws the seed, pin_memory pins batches
-        where there is a GPU; num_workers and the like have no effect, because diskhop has threads of its own.
+    loader_arguments: of torch's DataLoader. sampler orders the seeds, or names how to sample: 'neighbor' (the default),
+        'labor', 'ladies' or 'fastgcn' (num_neighbors of these two are nodes per hop). generator draws the seed,
+        pin_memory pins batches where there is a GPU; num_workers and the like have no effect, because diskhop has
+        threads of its own. With a sampler's name also importance (of 'labor': 1 prefers neighbours that several nodes
+        have, LABOR-1) and batch_dependency (N consecutive batches share draws, so that a cache keeps more; 1: none do).
 
     Every pass over the loader is the next epoch. Several passes may be under way: each continues where it was, though
     one runs at a time. loader(positions) makes a single batch. `data` is the graph, see LoaderData, and

@@ -18,6 +18,7 @@ from diskhop.loaders.arguments import TorchArguments, resolve_sampler, seed_of, 
 from diskhop.loaders.batches import batch_class
 from diskhop.loaders.checks import budget_of
 from diskhop.loaders.loader_data import LoaderData
+from diskhop.loaders.named_samplers import resolve_named
 from diskhop.loaders.opened import OpenGraph, graph_of
 from diskhop.loaders.orders import SeedOrder, checked_positions
 from diskhop.loaders.sampled import SampledLoader
@@ -51,7 +52,9 @@ class PlannedLoader(SampledLoader):
         loader_arguments: Mapping[str, Any],
         **options: Any,
     ) -> None:
-        torchs = torch_arguments(name, dict(loader_arguments), given[0])
+        arguments = dict(loader_arguments)
+        num_neighbors = resolve_named(name, num_neighbors, ways, arguments)
+        torchs = torch_arguments(name, arguments, given[0])
         settings.check(name, **options)
         super().__init__(name, budget_of(settings.memory), transform=settings.transform, pin_memory=torchs.pin_memory)
         self._name, self._given = name, given

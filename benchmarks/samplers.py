@@ -1,0 +1,279 @@
+"""Every sampler: edges per second, distinct nodes per batch, and the bytes that each store reads for it per epoch.
+
+Claims (issue 39), on workload W's graph (kronecker, hot order, 4 M nodes, 60 M edges, 128 float32 features; batches of
+1000 of a tenth of the nodes, three hops; 1200 MB of memory, of it a cache of 10 % of the table): LABOR has at most .75
+of the distinct nodes of neighbour sampling, and with dependent batches the store belady reads at most .6 of its bytes.
+
+LABOR has the fan-outs of neighbour sampling. LADIES and FastGCN draw a number of nodes per hop, so that their batches
+are of another kind. Edges per second: one thread, lists in memory, turns of the samplers one after another, several
+times. Bytes: a pass without a model over the first batches of an epoch, in its own process, all files evicted before;
+rows as the store counts them, neighbour lists and packing included, or what the kernel read for a store that does not
+read itself; scaled to the batches of an epoch. Each store's ratio is to neighbour sampling in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diskhop._native import BufferPool, keyed_permutation
+from diskhop.budget import Budget
+from diskhop.config.sampler import FASTGCN, LABOR, LADIES
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.io.engine import open_engine
+from diskhop.pipeline.batch import Pass
+from diskhop.pipeline.pipeline import open_pipeline
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
+from diskhop.protocols import NEIGHBOR, NodeRows, Purpose, Sampler, SamplerSpec, neighbor_spec
+from diskhop.sampling.importance import importance_spec
+from diskhop.sampling.samplers import open_sampler
+from diskhop.sampling.seeds import SeedSet
+from diskhop.sampling.topology import open_topology
+from diskhop.stores.stores import STORES
+from propagate import Size, find_graph
+from turns import peak_rss_bytes, take_turn
+from workloads import BATCH_SIZE, DEFAULT_FOLDER, SEED, WORKLOADS, evict
+
+W = WORKLOADS["W"]
+DEPENDENCY = 64
+MOST_NODES, MOST_BYTES = 0.75, 0.6
+DEPENDENT_LABOR, CLAIMED_STORE = f"labor, {DEPENDENCY} batches", "belady"
+# A quarter of an hour or more per epoch; the page cache is outside any budget.
+SLOW = ("mapped", "pread")
+POOL_BYTES = 256 << 20
+
+
+def samplers_of(num_nodes: int) -> dict[str, SamplerSpec]:
+    """Return the samplers by the names of their lines; the first is the baseline."""
+    fanouts = W.fanouts
+    per_hop = {LADIES: 8192, FASTGCN: num_nodes // 100}
+    return {
+        NEIGHBOR: neighbor_spec(fanouts),
+        LABOR: importance_spec(LABOR, fanouts),
+        DEPENDENT_LABOR: importance_spec(LABOR, fanouts, batch_dependency=DEPENDENCY),
+        "labor-1": importance_spec(LABOR, fanouts, importance=1),
+        f"labor-1, {DEPENDENCY} batches": importance_spec(LABOR, fanouts, importance=1, batch_dependency=DEPENDENCY),
+        **{kind: importance_spec(kind, (count,) * len(fanouts)) for kind, count in per_hop.items()},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Means per batch of one sampler. edges_per_second: of each turn."""
+
+    num_nodes: float
+    num_edges: float
+    edges_per_second: list[float]
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One store's pass. bytes_read: per epoch; topology_bytes: those of neighbour lists."""
+
+    bytes_read: float
+    topology_bytes: float
+    peak_rss_bytes: int
+    seconds_per_batch: float
+
+
+def seeds_of(dataset: Dataset) -> NodeRows:
+    """Return a tenth of the nodes, in random order."""
+    num_seeds = max(BATCH_SIZE, dataset.num_nodes // 10)
+    return NodeRows(keyed_permutation(dataset.num_nodes, SEED, int(Purpose.TRAIN), 0)[:num_seeds])
+
+
+def measure_sampling(dataset: Dataset, names: list[str], num_batches: int, turns: int) -> dict[str, Sampling]:
+    """Sample the same batches of seeds with each sampler in turn."""
+    specs = samplers_of(dataset.num_nodes)
+    seeds, pool = seeds_of(dataset), BufferPool(POOL_BYTES)
+    budget = Budget(1 << 40)
+    counts: dict[str, tuple[int, int]] = {}
+    rates: dict[str, list[float]] = {}
+    with open_topology(dataset.topology, "memory", open_engine().engine, budget) as topology:
+        opened = {name: open_sampler(topology, specs[name], SEED, pool) for name in names}
+        for _ in range(turns):
+            for name, sampler in opened.items():
+                began = time.perf_counter()
+                counts[name] = sample_batches(sampler, seeds, num_batches)
+                rates.setdefault(name, []).append(counts[name][1] / (time.perf_counter() - began))
+        return {
+            name: Sampling(
+                num_nodes=counts[name][0] / num_batches,
+                num_edges=counts[name][1] / num_batches,
+                edges_per_second=rates[name],
+                workspace_bytes=sampler.workspace_bytes,
+            )
+            for name, sampler in opened.items()
+        }
+
+
+def sample_batches(sampler: Sampler, seeds: NodeRows, num_batches: int) -> tuple[int, int]:
+    """Return the numbers of nodes and edges of the first batches."""
+    num_nodes = num_edges = 0
+    for number in range(num_batches):
+        part = seeds[number * BATCH_SIZE :][:BATCH_SIZE]
+        batch = sampler.sample(part, purpose=Purpose.TRAIN, epoch=0, number=number)
+        num_nodes, num_edges = num_nodes + batch.num_nodes, num_edges + len(batch.sources)
+        del batch  # Its memory is that of the next.
+    return num_nodes, num_edges
+
+
+def read_batches(path: Path, name: str, store: str, num_batches: int, scratch: str, stages: dict[str, float]) -> None:
+    """Fetch the first batches of an epoch through a store; records what it read in stages."""
+    dataset = open_dataset(path)
+    spec, seeds = samplers_of(dataset.num_nodes)[name], seeds_of(dataset)
+    table = dataset.features()
+    assert table is not None
+    table_bytes, share = table.num_rows * table.row_bytes, dataset.num_nodes / W.num_nodes
+    seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=BATCH_SIZE, sampler=spec, is_shuffled=True)
+    wanted = Workload(
+        seed_sets=(seed_set,),
+        seed=SEED,
+        store=store,
+        cache_bytes=table_bytes // 10 if "cache" in STORES[store].uses else None,
+        scratch=scratch if "scratch" in STORES[store].uses else None,
+        reads_lent_rows=True,
+    )
+    # A batch does not shrink with the graph as much as its table does.
+    memory_bytes = int(W.memory_bytes("direct", dataset) * max(share, 1 / 2))
+    budget = Budget(memory_bytes + (table_bytes if store == "memory" else 0))
+    plan = choose_plan(dataset, wanted, budget)
+    evict(dataset)
+    counted = topology_bytes = 0
+    with open_pipeline(dataset, plan, budget, expected=seed_set) as pipeline:
+        kernel = kernel_bytes_read()
+        began = time.perf_counter()
+        first = Pass(
+            seeds=seeds,
+            numbers=range(num_batches),
+            batch_size=BATCH_SIZE,
+            sampler=spec,
+            seed=SEED,
+            purpose=Purpose.TRAIN,
+            epoch=0,
+        )
+        with pipeline.run(first) as batches:
+            for batch in batches:
+                counted += batch.counts.bytes_read + batch.counts.packing_bytes_read
+                topology_bytes += batch.sampled.topology_bytes_read
+                del batch  # As in training: a batch kept is one more than reserved.
+        stages["seconds"] = time.perf_counter() - began
+        stages["bytes"] = counted + topology_bytes if counted else kernel_bytes_read() - kernel
+    stages["topology"] = topology_bytes
+    stages["rss"] = peak_rss_bytes()
+
+
+def kernel_bytes_read() -> int:
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(lines["read_bytes"])
+
+
+def measure_reading(dataset: Dataset, name: str, store: str, num_batches: int, scratch: Path) -> Reading:
+    """Run a pass in its own process."""
+    with tempfile.TemporaryDirectory(dir=scratch, prefix="samplers-") as folder:
+        stages = take_turn(read_batches, dataset.path, name, store, num_batches, folder).stages
+    epochs = len(seeds_of(dataset)) / BATCH_SIZE / num_batches
+    return Reading(
+        bytes_read=stages["bytes"] * epochs,
+        topology_bytes=stages["topology"] * epochs,
+        peak_rss_bytes=int(stages["rss"]),
+        seconds_per_batch=stages["seconds"] / num_batches,
+    )
+
+
+def print_sampling(rows: dict[str, Sampling], out: Any) -> None:
+    base = rows[NEIGHBOR]
+    out(f"{'sampler':22}{'nodes':>11}{'/ neighbor':>12}{'edges':>11}{'M edges/s (min..max)':>24}{'workspace MB':>14}")
+    for name, row in rows.items():
+        rates = [rate / 1e6 for rate in row.edges_per_second]
+        spread = f"{statistics.median(rates):.2f} ({min(rates):.2f}..{max(rates):.2f})"
+        ratio = f"{row.num_nodes / base.num_nodes:.2f}"
+        out(
+            f"{name:22}{row.num_nodes:11,.0f}{ratio:>12}{row.num_edges:11,.0f}{spread:>24}"
+            f"{row.workspace_bytes / 1e6:14.1f}"
+        )
+
+
+def print_reading(store: str, by_name: dict[str, list[Reading]], out: Any) -> None:
+    """by_name: turns of each sampler."""
+    heads = f"{'GB/epoch (min..max)':>24}{'/ neighbor':>12}{'lists GB':>10}{'s/batch':>9}{'peak MB':>9}"
+    out(f"\n{store:22}{heads}")
+    base = statistics.median(each.bytes_read for each in by_name[NEIGHBOR])
+    for name, turns in by_name.items():
+        read = [each.bytes_read / 1e9 for each in turns]
+        spread = f"{statistics.median(read):.2f} ({min(read):.2f}..{max(read):.2f})"
+        ratio = f"{statistics.median(read) * 1e9 / base:.2f}" if base else "-"
+        seconds = statistics.median(each.seconds_per_batch for each in turns)
+        peak = max(each.peak_rss_bytes for each in turns) / 1e6
+        lists = statistics.median(each.topology_bytes for each in turns) / 1e9
+        out(f"{name:22}{spread:>24}{ratio:>12}{lists:10.2f}{seconds:9.3f}{peak:9,.0f}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where the graph is kept")
+    parser.add_argument("--nodes", type=int, default=W.num_nodes, help="of the graph, with 15 edges each")
+    parser.add_argument("--batches", type=int, default=W.num_batches, help="of each pass")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--stores", default=",".join(name for name in STORES if name not in SLOW))
+    parser.add_argument("--samplers", default="", help="names of lines, separated by ';'; default: all")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
+    arguments = parser.parse_args()
+
+    def out(line: str) -> None:
+        print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+
+    dataset = find_graph(arguments.dir, Size(arguments.nodes, 15 * arguments.nodes, 128, 1, 0))
+    num_batches = min(arguments.batches, len(seeds_of(dataset)) // BATCH_SIZE)
+    out(f"{dataset.num_nodes:,} nodes, {dataset.num_edges:,} edges; {num_batches} batches; {os.cpu_count()} cores\n")
+    wanted = [name for name in arguments.samplers.split(";") if name] or list(samplers_of(dataset.num_nodes))
+    names = list(dict.fromkeys((NEIGHBOR, LABOR, *wanted)))
+    sampled = measure_sampling(dataset, names, num_batches, arguments.turns)
+    print_sampling(sampled, out)
+    reading: dict[str, dict[str, list[Reading]]] = {}
+    for store in filter(None, arguments.stores.split(",")):
+        by_name: dict[str, list[Reading]] = {name: [] for name in names if name == NEIGHBOR or name in wanted}
+        for _ in range(arguments.turns):
+            for name, turns in by_name.items():
+                turns.append(measure_reading(dataset, name, store, num_batches, arguments.dir))
+        reading[store] = by_name
+        print_reading(store, by_name, out)
+    ratios = [("distinct nodes of labor", sampled[LABOR].num_nodes / sampled[NEIGHBOR].num_nodes, MOST_NODES)]
+    for store, by_name in reading.items():
+        if store == CLAIMED_STORE and DEPENDENT_LABOR in by_name:
+            each = zip(by_name[DEPENDENT_LABOR], by_name[NEIGHBOR], strict=True)
+            ratio = float(np.median([labor.bytes_read / neighbor.bytes_read for labor, neighbor in each]))
+            ratios.append((f"bytes of {DEPENDENT_LABOR}, {store}", ratio, MOST_BYTES))
+    is_w = dataset.num_nodes == W.num_nodes
+    out("")
+    for what, ratio, most in ratios:
+        judged = f"at most {most}: {'met' if ratio <= most else 'MISSED'}" if is_w else f"no claim; on W at most {most}"
+        out(f"{what}: {ratio:.3f} of neighbour sampling's, {judged}")
+    if arguments.json:
+        document = {
+            "benchmark": "samplers",
+            "sampling": {name: asdict(row) for name, row in sampled.items()},
+            "reading": {
+                store: {name: [asdict(each) for each in turns] for name, turns in by_name.items()}
+                for store, by_name in reading.items()
+            },
+            "ratios": [{"what": what, "ratio": ratio, "most": most} for what, ratio, most in ratios],
+        }
+        print(json.dumps(document, indent=1))
+    return 0 if not is_w or all(ratio <= most for _, ratio, most in ratios) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
