@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from diskhop.predicting.call import predict
     from diskhop.report.page import write_report
     from diskhop.runs.embedding.export import export_embeddings
+    from diskhop.runs.embedding.features import from_embeddings
     from diskhop.runs.embedding.queries import complete, neighbors, score
     from diskhop.runs.evaluate.run import evaluate_run
     from diskhop.runs.nodes.packing import pack
@@ -41,6 +42,7 @@ __all__ = [
     "embed",
     "evaluate_run",
     "export_embeddings",
+    "from_embeddings",
     "from_pyg",
     "neighbors",
     "open_dataset",
@@ -67,6 +69,7 @@ _LAZY = {
     "embed": "diskhop.runs.start",
     "evaluate_run": "diskhop.runs.evaluate.run",
     "export_embeddings": "diskhop.runs.embedding.export",
+    "from_embeddings": "diskhop.runs.embedding.features",
     "from_pyg": "diskhop.importing.pyg.source",
     "neighbors": "diskhop.runs.embedding.queries",
     "open_dataset": "diskhop.dataset.dataset",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +16,9 @@ from diskhop.config.train import TrainConfig
 from diskhop.importing.options import ImportOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from diskhop.dataset.dataset import Dataset
     from diskhop.importing.estimate import Estimate
     from diskhop.importing.evidence.decisions import Decision
 
@@ -40,6 +42,15 @@ def import_command(
         str | None,
         typer.Option(metavar="NAME", help="Name of the dataset; by default the source's.", rich_help_panel=COMMON),
     ] = None,
+    features_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Embeddings of a run of 'diskhop embed' as features, by ids or names, for a graph without features; "
+            "SOURCE may be a dataset.",
+            rich_help_panel="Features",
+        ),
+    ] = None,
     workers: Annotated[
         int,
         typer.Option(
@@ -60,14 +71,18 @@ def import_command(
     facts: dict[str, Any] = {}
     reports = _Reports(source)
     budget, threads = budget_of(given), given.pop("threads", None)
+    run: Callable[..., Dataset]
+    if features_from is None:
+        run = partial(import_graph, source, destination, engine=open_engine("auto").engine)
+    else:
+        from diskhop.runs.embedding.imported import import_with_embeddings
+
+        run = partial(import_with_embeddings, features_from, source, destination)
     with stage_progress(stderr) as progress:
-        dataset = import_graph(
-            source,
-            destination,
+        dataset = run(
             format_name=format_name,
             name=name,
             options=ImportOptions(**given),
-            engine=open_engine("auto").engine,
             budget=budget,
             threads=threads,
             workers=workers,

@@ -59,6 +59,10 @@ def _import_rows(found: Mapping[str, Any]) -> Iterator[Row]:
         yield f"columns of {what}", "; ".join(used) + (f"; unused: {_shown_columns(unused)}" if unused else "")
     if found.get("left_out"):
         yield "left out", ", ".join(found["left_out"])
+    if "with_embedding" in found:
+        without = found["without_embedding"]
+        rest = f", {without:,} without have zeros" if without else ""
+        yield "embeddings", f"of {found['with_embedding']:,} nodes{rest}"
     if "edge_ids" in found:
         ids = found["edge_ids"]
         cost = f"{format_bytes(ids['bytes_if_kept'])} at {ids['bytes_per_edge']} bytes per edge"

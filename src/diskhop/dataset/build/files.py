@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
+from diskhop.dataset.files import read_blocks
 from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry
-from diskhop.io.atomic import Injector, destination_errors, link, sync_file
+from diskhop.errors import FormatError
+from diskhop.io.atomic import Injector, announce, destination_errors, link, sync_file
 from diskhop.io.checksums import BlockHasher, FileSums
 from diskhop.io.streams import TRANSFER_BYTES, SequentialWriter
 
@@ -54,6 +58,27 @@ class DatasetFiles:
         """Add a durable file by a hard link, or by renaming it where the file system has no links."""
         destination = self._make_folder(relative)
         link(path, destination, self._injector)
+        self._sums[relative] = sums
+
+    def share(self, relative: str, path: Path, sums: FileSums) -> None:
+        """Add a file of another dataset, which stays, by a hard link, or by a copy where there can be none.
+
+        Raises FormatError for a file that a copy shows to be damaged.
+        """
+        destination = self._make_folder(relative)
+        announce(self._injector, "rename", destination)
+        with destination_errors(destination):
+            try:
+                os.link(path, destination)
+            except OSError as error:
+                if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                    raise
+                self.write(relative, read_blocks(path))
+                if self._sums[relative].digest != sums.digest:
+                    raise FormatError(
+                        f"{path}: does not match its checksum; 'diskhop verify' names the damaged blocks: copy or "
+                        "import the dataset again"
+                    ) from None
         self._sums[relative] = sums
 
     def write_checksums(self) -> FileEntry:

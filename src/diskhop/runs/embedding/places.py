@@ -19,14 +19,13 @@ from diskhop.errors import FormatError
 from diskhop.protocols import NodeRows
 
 
-class Places:
-    """Places of a dataset's nodes. permutation: the assignment of nodes to places."""
+class Ranks:
+    """Ranks of a dataset's nodes."""
 
-    def __init__(self, dataset: Dataset, permutation: NodePermutation) -> None:
+    def __init__(self, dataset: Dataset) -> None:
         nodes = embedded_nodes(dataset)
         self.num_nodes = nodes.num_nodes
         self._dataset = dataset
-        self._permutation = permutation
         id_of_row = nodes.original_ids()
         ranking = Ranking(None, None) if id_of_row is None else rank_by_id(id_of_row)
         if ranking is None:
@@ -41,6 +40,14 @@ class Places:
     def rows(self, ranks: NDArray[np.int64]) -> NodeRows:
         """Return the rows of nodes in the dataset's tables."""
         return NodeRows(ranks if self._rows is None else self._rows[ranks])
+
+
+class Places(Ranks):
+    """Ranks and places of a dataset's nodes. permutation: the assignment of nodes to places."""
+
+    def __init__(self, dataset: Dataset, permutation: NodePermutation) -> None:
+        super().__init__(dataset)
+        self._permutation = permutation
 
     def of(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of nodes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,10 @@ from numpy.typing import NDArray
 
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.names import Names
 from diskhop.embedding.graph_edges import embedded_nodes
 from diskhop.errors import ConfigError
 from diskhop.planning.embeddings.partitions import permutation_of
+from diskhop.runs.embedding.matching import match
 from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runs.embedding.places import Places, relation_names
 
@@ -36,7 +35,7 @@ class WarmStart:
         num_nodes = embedded_nodes(dataset).num_nodes
         new = Places(dataset, permutation_of(config, num_nodes))
         old = Places(self._run.dataset, self._run.permutation)
-        old_ranks = _match(new.names(), old.names())
+        old_ranks = match(new.names(), old.names(), "--warm-start")
         self.num_kept = int((old_ranks >= 0).sum())
         # Indexed by place in the new run.
         self._old_places = np.full(num_nodes, -1, np.int64)
@@ -56,7 +55,7 @@ class WarmStart:
         old_values = self._run.reader.relations
         directions = 2 if self._is_reciprocal else 1
         count, old_count = len(values) // directions, len(old_values) // directions
-        old_numbers = _match(relation_names(self._dataset), relation_names(self._run.dataset))
+        old_numbers = match(relation_names(self._dataset), relation_names(self._run.dataset), "--warm-start")
         kept = np.flatnonzero(old_numbers >= 0)
         for direction in range(directions):
             rows = torch.from_numpy(direction * old_count + old_numbers[kept])
@@ -71,27 +70,3 @@ def _require_same_kind(run: OpenRun, config: EmbedConfig) -> None:
                 f"{run.path}: has {name} {old}, this run {new}: --warm-start needs the same; "
                 f"remove it, or use --{name} {old}"
             )
-
-
-def _match(new: Names, old: Names) -> NDArray[np.int64]:
-    """Return the old number of each new name, -1 for a new one; where graphs have no names, ids are compared."""
-    if new.are_given != old.are_given:
-        raise ConfigError(
-            "--warm-start: one of the graphs has names and the other has none; import both with names, or both without"
-        )
-    if not new.are_given:
-        wanted, known = new.ids(), old.ids()
-        return np.where(np.isin(wanted, known), np.searchsorted(known, wanted), -1)
-    hashes = _hashes(old)
-    order = np.argsort(hashes[:, 0], kind="stable")
-    new_hashes = _hashes(new)
-    found = order[np.minimum(np.searchsorted(hashes[order, 0], new_hashes[:, 0]), len(order) - 1)]
-    return np.where((hashes[found] == new_hashes).all(axis=1), found, -1)
-
-
-def _hashes(names: Names) -> NDArray[np.uint64]:
-    """Return 16 bytes per name, (names, 2), which makes collisions as good as impossible."""
-    hashes = np.empty((len(names), 2), np.uint64)
-    for number, name in enumerate(names):
-        hashes[number] = np.frombuffer(blake2b(name.encode(), digest_size=16).digest(), np.uint64)
-    return hashes
