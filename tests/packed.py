@@ -48,8 +48,8 @@ def pack_small(
     config, _, task = resolve_config(dataset, options)
     assert isinstance(config, SampledConfig)
     budget = Budget(config.memory_bytes)
-    plan = choose_plan(dataset, training_workload(config, task.seeds, task.held), budget)
-    samples = run_samples(config, task.seeds.train)
+    plan = choose_plan(dataset, training_workload(config, task.seeds, task.held, dataset.num_nodes), budget)
+    samples = run_samples(config, task.seeds.train, dataset.num_nodes)
     return pack(dataset, plan, budget, samples, disk_bytes=disk_bytes, engine=engine, injector=injector)
 
 

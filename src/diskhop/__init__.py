@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from diskhop.loaders.link import LinkNeighborLoader
     from diskhop.loaders.neighbor import NeighborLoader
     from diskhop.loaders.pyg_stores import PygStores
+    from diskhop.loaders.saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler
     from diskhop.predicting.call import predict
     from diskhop.report.page import write_report
     from diskhop.runs.embedding.export import export_embeddings
@@ -32,6 +33,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Dataset",
     "DiskhopError",
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
     "HopLoader",
     "LinkNeighborLoader",
     "NeighborLoader",
@@ -60,6 +64,9 @@ __all__ = [
 # Loaded when first used: NumPy takes a tenth of a second, DuckDB and PyTorch seconds.
 _LAZY = {
     "Dataset": "diskhop.dataset.dataset",
+    "GraphSAINTEdgeSampler": "diskhop.loaders.saint",
+    "GraphSAINTNodeSampler": "diskhop.loaders.saint",
+    "GraphSAINTRandomWalkSampler": "diskhop.loaders.saint",
     "HopLoader": "diskhop.loaders.hops",
     "LinkNeighborLoader": "diskhop.loaders.link",
     "NeighborLoader": "diskhop.loaders.neighbor",

@@ -158,6 +158,10 @@ class PreparedBytes:
     per_node: int = 0
     per_edge: int = 0
 
+    def plus(self, other: PreparedBytes) -> PreparedBytes:
+        """Return the bytes of both."""
+        return PreparedBytes(per_node=self.per_node + other.per_node, per_edge=self.per_edge + other.per_edge)
+
     def of(self, num_nodes: int, num_edges: int) -> int:
         """Bytes of a batch."""
         return num_nodes * self.per_node + num_edges * self.per_edge

@@ -84,9 +84,9 @@ def test_packed_batches_are_those_sampled_online_in_any_order(
     layout = pack_small(dataset, tmp_path, disk_bytes=disk_bytes).layout
     config, _, task = resolve_config(dataset, {**OPTIONS, "store": "packed", "scratch": str(tmp_path)})
     assert isinstance(config, SampledConfig)
-    samples = run_samples(config, task.seeds.train)
+    samples = run_samples(config, task.seeds.train, dataset.num_nodes)
     features = np.fromfile(dataset.features().path, np.float32).reshape(dataset.num_nodes, -1)  # type: ignore[union-attr]
-    workload = training_workload(config, task.seeds, task.held)
+    workload = training_workload(config, task.seeds, task.held, dataset.num_nodes)
     seeds = samples.pass_of(1).seeds
     num_batches = samples.num_batches
     order = np.random.default_rng(0).permutation(num_batches).tolist()

@@ -106,11 +106,11 @@ def with_sampler(samples: Samples, sampler: SamplerSpec) -> Samples:
 def test_batches_that_are_packed_ahead_are_found_by_the_same_sampler_only(dataset: Dataset, tmp_path: Path) -> None:
     config, _, task = resolve_config(dataset, {**OPTIONS, "scratch": str(tmp_path), "store": "packed", "epochs": 1})
     assert isinstance(config, SampledConfig)
-    workload = training_workload(config, task.seeds, task.held)
+    workload = training_workload(config, task.seeds, task.held, dataset.num_nodes)
     workload = replace(workload, seed_sets=tuple(replace(each, sampler=FIRST) for each in workload.seed_sets))
     budget = Budget(config.memory_bytes)
     plan = choose_plan(dataset, workload, budget)
-    plain = run_samples(config, task.seeds.train)
+    plain = run_samples(config, task.seeds.train, dataset.num_nodes)
     samples = with_sampler(plain, FIRST)
     layout = pack(dataset, plan, budget, samples).layout
     assert layout.find_epoch(samples.settings(dataset, 0)) is not None
@@ -127,7 +127,7 @@ def test_a_trace_of_another_sampler_is_refused(dataset: Dataset, tmp_path: Path)
     assert train is not None
     config, _, task = resolve_config(dataset, OPTIONS)
     assert isinstance(config, SampledConfig)
-    samples = run_samples(config, task.seeds.train)
+    samples = run_samples(config, task.seeds.train, dataset.num_nodes)
     settings, plain = (with_sampler(samples, each).settings(dataset, 0) for each in (FIRST, neighbor_spec((3, 2))))
     pool = threads_engine(), BufferPool(0)
     for written, wanted, difference in (
@@ -146,7 +146,7 @@ def test_a_neighbour_sampler_is_written_as_its_fan_outs_alone(dataset: Dataset) 
     """Traces, layouts and their names depend on these values and on their order."""
     config, _, task = resolve_config(dataset, OPTIONS)
     assert isinstance(config, SampledConfig)
-    written = samples_of(run_samples(config, task.seeds.train).settings(dataset, 0))
+    written = samples_of(run_samples(config, task.seeds.train, dataset.num_nodes).settings(dataset, 0))
     assert list(written.items()) == [
         ("dataset_hash", dataset.hash),
         ("fanouts", [4, 4]),

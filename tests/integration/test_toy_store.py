@@ -41,7 +41,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def workload_of(graph: Dataset, **options: object) -> Workload:
     config, _, task = resolve_config(graph, {**OPTIONS, **options}, None)
-    return training_workload(config, task.seeds, task.held)  # type: ignore[arg-type]
+    return training_workload(config, task.seeds, task.held, graph.num_nodes)  # type: ignore[arg-type]
 
 
 def test_it_is_ranked_with_the_others(graph: Dataset) -> None:

@@ -122,7 +122,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"importance": 1, "sampler": "ladies"}, "--importance 1 is for --sampler labor, got ladies: remove it"),
     ({"importance": 2, "sampler": "labor"}, "importance must be"),
     ({"sampler": "labour"}, "sampler must be"),
-    ({"sampler": "labor", "weighted": True}, "--weighted is for --sampler neighbor, got labor: remove --weighted"),
+    ({"sampler": "labor", "weighted": True}, "--weighted is for --sampler neighbor, got labor: remove it"),
     ({"sampler": "fastgcn", "replace": True}, "--replace is for --sampler neighbor, got fastgcn"),
     ({"sampler": "ladies", "subgraph_type": "induced"}, "--subgraph-type is for --sampler neighbor, got ladies"),
     ({"sampler": "ladies", "model": "gat"}, "gat weighs edges itself, and --sampler ladies gives them weights"),

@@ -1,4 +1,4 @@
-"""Rules of a run's sampler: which options go with which."""
+"""Names of the samplers that training can use, and which options go with which."""
 
 from __future__ import annotations
 
@@ -8,31 +8,58 @@ from diskhop.errors import ConfigError
 
 NEIGHBOR = "neighbor"
 LABOR, LADIES, FASTGCN = IMPORTANCE = ("labor", "ladies", "fastgcn")
-# Names of the registry's samplers that training has.
-SAMPLERS = (NEIGHBOR, *IMPORTANCE)
 # Draw a number of nodes per hop, for all lists together.
 LAYER_WISE = (LADIES, FASTGCN)
-# Options with a value that says: not given.
-_OF_NEIGHBOR = {"weighted": False, "replace": False, "subgraph_type": "directional"}
+SAINT_NODE, SAINT_EDGE, SAINT_WALK = SAINT = ("saint-node", "saint-edge", "saint-walk")
+# Samplers that choose the nodes of a batch, and take all edges among them.
+CHOOSING = SAINT
+# Samplers with files of their own in --scratch.
+WITH_FILES = SAINT
+# Names of the registry's samplers that training has.
+SAMPLERS = (NEIGHBOR, *IMPORTANCE, *CHOOSING)
+# Options that only some samplers have: the value that says: not given, and those samplers.
+_OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "weighted": (False, (NEIGHBOR,)),
+    "replace": (False, (NEIGHBOR,)),
+    "subgraph_type": ("directional", (NEIGHBOR,)),
+    "importance": (0, (LABOR,)),
+    "batch_dependency": (1, IMPORTANCE),
+    "walk_length": (0, (SAINT_WALK,)),
+    "sample_coverage": (0, SAINT),
+}
 
 
 def check_sampler(config: Any) -> None:
     """Raise ConfigError for options that do not go with the sampler. config: a SampledConfig."""
     sampler = config.sampler
-    if config.importance and sampler != LABOR:
-        raise ConfigError(f"--importance {config.importance} is for --sampler labor, got {sampler}: remove it")
-    if config.batch_dependency > 1 and sampler not in IMPORTANCE:
-        raise ConfigError(
-            f"--batch-dependency {config.batch_dependency} is for --sampler {', '.join(IMPORTANCE)}, got {sampler}: "
-            "remove it, or use --sampler labor"
-        )
-    for name, usual in _OF_NEIGHBOR.items():
-        if sampler != NEIGHBOR and getattr(config, name) != usual:
+    for name, (usual, users) in _OPTIONS.items():
+        if getattr(config, name) != usual and sampler not in users:
             flag = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{flag} is for --sampler neighbor, got {sampler}: remove {flag}, or --sampler {sampler}")
-    if config.model == "gat" and (sampler in LAYER_WISE or config.importance):
+            given = getattr(config, name)
+            shown = f"{flag} {given}" if type(given) is int else flag
+            raise ConfigError(
+                f"{shown} is for --sampler {', '.join(users)}, got {sampler}: remove it, or use --sampler {users[0]}"
+            )
+    if sampler in CHOOSING and any(count != -1 for count in config.fanout):
+        raise ConfigError(
+            f"--fanout is for samplers of neighbours, and --sampler {sampler} takes all edges among a batch's nodes: "
+            "remove it, or use --fanout -1"
+        )
+    if config.model == "gat":
+        _check_attention(config)
+
+
+def _check_attention(config: Any) -> None:
+    """Refuse weights of edges, which attention has itself."""
+    sampler = config.sampler
+    if sampler in LAYER_WISE or config.importance:
         how = f"--sampler {sampler}" + (" --importance 1" if config.importance else "")
         raise ConfigError(
             f"gat weighs edges itself, and {how} gives them weights that sums need: use --model sage or gcn, or "
             "--sampler neighbor or labor"
+        )
+    if config.sample_coverage:
+        raise ConfigError(
+            f"gat weighs edges itself, and --sample-coverage {config.sample_coverage} gives them norms: remove it, or "
+            "use --model sage or gcn"
         )

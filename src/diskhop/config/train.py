@@ -259,6 +259,17 @@ class SampledConfig(TrainConfig):
         panel="Model",
         shown="degree",
     )
+    walk_length: int = option(
+        0, help="Steps of a walk of saint-walk.", rule=COUNT_OR_NONE, panel="Sampling", metavar="N", shown="2"
+    )
+    sample_coverage: int = option(
+        0,
+        help="Batches counted for the norms of saint samplers, in nodes drawn per node; 0 for no norms.",
+        rule=COUNT_OR_NONE,
+        panel="Sampling",
+        metavar="N",
+        shown="100, on graphs of over 400,000 nodes fewer; gat: 0",
+    )
     replace: bool = option(False, help="Draw neighbours with replacement.", panel="Sampling")
     weighted: bool = option(
         False,
@@ -313,6 +324,7 @@ class SampledConfig(TrainConfig):
             rule = f"one count for each of {self.layers} layers"
             hint = f"for example --{name.replace('_', '-')} {counts} with --layers {min(self.layers, 5)}"
             require(len(fanout) == self.layers, name, rule, list(fanout), hint)
+        check_sampler(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

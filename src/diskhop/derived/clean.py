@@ -1,8 +1,8 @@
 """Listing and removing derived files (`diskhop clean`), which diskhop can rebuild from a dataset.
 
 They are folders in one common folder, recognised by their names: scratch of a run (derived/scratch.py), packed layouts,
-hop tables, and unfinished packing and propagation. Every user of a folder locks it (flock), shared or exclusively.
-Anything else in the common folder is never opened or removed.
+hop tables, norms of GraphSAINT, clusters, and unfinished ones of these. Every user of a folder locks it (flock), shared
+or exclusively. Anything else in the common folder is never opened or removed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from diskhop.derived.scratch import is_scratch
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import destination_errors, remove_tree
 
-# The manifests of packed layouts and hop tables, without which the folder is not valid.
-LAYOUT_FILE, TABLES_FILE = "layout.json", "tables.json"
+# The manifests of packed layouts and the like, without which the folder is not valid.
+LAYOUT_FILE, TABLES_FILE, NORMS_FILE, CLUSTERS_FILE = "layout.json", "tables.json", "norms.json", "clusters.json"
 # Strict patterns of whole names: a scratch folder may also contain files of others.
 _KINDS = {
     r"run-[a-z0-9_]{8}": "scratch of a run",
@@ -27,6 +27,10 @@ _KINDS = {
     r"\.packed-[0-9a-f]{8,}\.(work|partial)": "unfinished packing",
     r"propagated-[0-9a-f]{8,}": "hop tables",
     r"\.propagated-[0-9a-f]{8,}\.(work|partial)": "unfinished propagation",
+    r"saint-[0-9a-f]{8,}": "norms of GraphSAINT",
+    r"\.saint-[0-9a-f]{8,}\.work": "unfinished norms",
+    r"clusters-[0-9a-f]{8,}": "clusters",
+    r"\.clusters-[0-9a-f]{8,}\.work": "unfinished clusters",
     r"\.predicted-[0-9a-f]{8,}\.work": "unfinished prediction",
 }
 _FOREIGN = "not made by diskhop"
@@ -90,7 +94,7 @@ def _remove(entry: DerivedEntry) -> DerivedEntry:
     try:
         with destination_errors(entry.path):
             # The manifest goes first: after an interruption, the rest must not look like a valid folder.
-            for manifest in (LAYOUT_FILE, TABLES_FILE):
+            for manifest in (LAYOUT_FILE, TABLES_FILE, NORMS_FILE, CLUSTERS_FILE):
                 (entry.path / manifest).unlink(missing_ok=True)
             remove_tree(entry.path)
     finally:

@@ -17,6 +17,7 @@ import torch
 from torch_geometric.sampler import NumNeighbors
 
 from diskhop.config.options import require
+from diskhop.config.sampler import CHOOSING
 from diskhop.errors import ConfigError
 from diskhop.loaders.checks import require_flags, whole_numbers
 from diskhop.protocols import SamplerSpec
@@ -110,6 +111,11 @@ def resolve_sampler(
     """
     num_neighbors = _fanouts_of_type(num_neighbors, edge_type)
     if isinstance(num_neighbors, SamplerSpec):
+        if num_neighbors.kind in CHOOSING:
+            raise ConfigError(
+                f"the sampler '{num_neighbors.kind}' chooses its own nodes, and this loader begins at seed nodes; use "
+                "a loader of its own, such as diskhop.GraphSAINTRandomWalkSampler"
+            )
         whole_numbers("num_neighbors", num_neighbors.fanouts, "[10, 10]")
         if ways != NeighborWays():
             given = ", ".join(name for name, _ in ways.parameters())

@@ -90,7 +90,7 @@ class BatchMaker:
         if len(seeds) > sampled.num_seeds:
             sampled, of_nodes = repeat_seeds(sampled, seeds)
             x = _rows(x, of_nodes)
-        batch = self._make_graph(sampled, x)
+        batch = self.make_graph(sampled, x)
         nodes: Any = self._nodes_of(batch)
         nodes["input_id"] = torch.from_numpy(np.ascontiguousarray(input_id))
         nodes["batch_size"] = sampled.num_seeds
@@ -102,7 +102,7 @@ class BatchMaker:
 
     def make_links(self, sampled: SampledBatch, x: torch.Tensor, values: LinkValues) -> Batch:
         """Make a batch of links. x: features of its nodes, with no columns where there are none."""
-        batch = self._make_graph(sampled, x)
+        batch = self.make_graph(sampled, x)
         nodes, edges = self._nodes_of(batch), self._edges_of(batch)
         for name in _OF_LINKS:
             # The graph may have attributes of these names, which a batch must not give as those of its links.
@@ -120,8 +120,8 @@ class BatchMaker:
     def _edges_of(self, batch: Batch) -> Any:
         return batch if self._edge_type is None else batch[self._edge_type]
 
-    def _make_graph(self, sampled: SampledBatch, x: torch.Tensor) -> Batch:
-        """Make a batch without what tells of its seeds."""
+    def make_graph(self, sampled: SampledBatch, x: torch.Tensor) -> Batch:
+        """Make a batch without what tells of its seeds. x: features of its nodes."""
         block = Block.of(sampled)
         batch: Batch = self._make()
         nodes, edges = self._nodes_of(batch), self._edges_of(batch)

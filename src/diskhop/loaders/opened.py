@@ -20,7 +20,7 @@ from diskhop.pipeline.batch_values import BatchValues
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
-from diskhop.plans import SampledPlan
+from diskhop.plans import PreparedBytes, SampledPlan
 from diskhop.sampling.seeds import SeedSet
 
 
@@ -34,6 +34,7 @@ class OpenGraph:
     held: bytes that the loader holds besides, by name.
     choices: those of a Workload.
     out_dtype, make: see BatchMaker.
+    added: bytes that the loader adds to a batch; None: none.
     plan: the plan that it is open by.
 
     Raises ConfigError, and BudgetError with the smallest memory that works.
@@ -53,7 +54,9 @@ class OpenGraph:
         choices: Mapping[str, Any],
         out_dtype: torch.dtype | None = None,
         make: Callable[[], Batch] | None = None,
+        added: PreparedBytes | None = None,
     ) -> None:
+        self._added = added or PreparedBytes()
         self._name = name
         self._data = data
         self._seed_set = seed_set
@@ -93,7 +96,7 @@ class OpenGraph:
         graph = _graph_to_read(self._data)
         values = BatchValues(graph, self._budget.total_bytes, self._without)
         held = {**self._held, **values.reserved}
-        added = values.added
+        added = values.added.plus(self._added)
         if self._seed_set.may_repeat and (table := graph.features()) is not None:
             added = replace(added, per_node=added.per_node + table.row_bytes)
         workload = Workload(

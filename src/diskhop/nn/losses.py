@@ -6,7 +6,7 @@ combined to the mean of all of them: this is what gradient accumulation needs.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -25,6 +25,16 @@ class BatchLoss(NamedTuple):
 
     mean: Tensor
     weight: float
+
+
+class NodeLoss(Protocol):
+    """A loss of nodes."""
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> BatchLoss:
+        """Return the loss of a batch."""
+
+    def of_nodes(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each node, the mean over its known labels, float32 (nodes)."""
 
 
 class ClassLoss:
@@ -49,11 +59,23 @@ class ClassLoss:
         if self._gamma == 0:
             mean = functional.cross_entropy(outputs, labels, weights, label_smoothing=self._smoothing)
             return BatchLoss(mean, weight)
-        losses = functional.cross_entropy(outputs, labels, reduction="none")
-        losses = _doubt(losses).pow(self._gamma) * losses
+        losses = self._focal(outputs, labels)
         if of_nodes is None:
             return BatchLoss(losses.mean(), weight)
         return BatchLoss((losses * of_nodes).sum() / weight, weight)
+
+    def of_nodes(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """See NodeLoss. A node counts by the weight of its class."""
+        if self._gamma == 0:
+            return functional.cross_entropy(
+                outputs, labels, self._weights, reduction="none", label_smoothing=self._smoothing
+            )
+        losses = self._focal(outputs, labels)
+        return losses if self._weights is None else losses * self._weights[labels]
+
+    def _focal(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        losses = functional.cross_entropy(outputs, labels, reduction="none")
+        return _doubt(losses).pow(self._gamma) * losses
 
 
 class TaskLoss:
@@ -74,17 +96,34 @@ class TaskLoss:
     def __call__(self, outputs: Tensor, labels: Tensor) -> BatchLoss:
         """Return the loss of logits, float32 (nodes, tasks). labels: float32 (nodes, tasks), NaN for none."""
         is_known = ~labels.isnan()
-        weights = None if self._positive_weights is None else self._positive_weights.expand_as(labels)[is_known]
-        logits, known = outputs[is_known], labels[is_known]
+        num_known = float(is_known.sum())
         if self._gamma == 0:
-            targets = known * (1 - self._smoothing) + self._smoothing / 2 if self._smoothing else known
-            mean = functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights)
-            return BatchLoss(mean, float(len(known)))
-        losses = functional.binary_cross_entropy_with_logits(logits, known, reduction="none")
+            return BatchLoss(self._cross_entropy(outputs, labels, is_known, "mean"), num_known)
+        return BatchLoss(self._focal(outputs, labels, is_known).mean(), num_known)
+
+    def of_nodes(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """See NodeLoss."""
+        is_known = ~labels.isnan()
+        if self._gamma == 0:
+            return _means(self._cross_entropy(outputs, labels, is_known, "none"), is_known)
+        return _means(self._focal(outputs, labels, is_known), is_known)
+
+    def _cross_entropy(self, outputs: Tensor, labels: Tensor, is_known: Tensor, reduction: str) -> Tensor:
+        known = labels[is_known]
+        targets = known * (1 - self._smoothing) + self._smoothing / 2 if self._smoothing else known
+        weights = self._of_labels(labels, is_known)
+        return functional.binary_cross_entropy_with_logits(
+            outputs[is_known], targets, pos_weight=weights, reduction=reduction
+        )
+
+    def _focal(self, outputs: Tensor, labels: Tensor, is_known: Tensor) -> Tensor:
+        known, weights = labels[is_known], self._of_labels(labels, is_known)
+        losses = functional.binary_cross_entropy_with_logits(outputs[is_known], known, reduction="none")
         losses = _doubt(losses).pow(self._gamma) * losses
-        if weights is not None:
-            losses = losses * torch.where(known > 0.5, weights, 1.0)
-        return BatchLoss(losses.mean(), float(len(known)))
+        return losses if weights is None else losses * torch.where(known > 0.5, weights, 1.0)
+
+    def _of_labels(self, labels: Tensor, is_known: Tensor) -> Tensor | None:
+        return None if self._positive_weights is None else self._positive_weights.expand_as(labels)[is_known]
 
 
 class ValueLoss:
@@ -98,6 +137,17 @@ class ValueLoss:
         is_known = ~labels.isnan()
         known = labels[is_known]
         return BatchLoss(self._function(outputs[is_known], known), float(len(known)))
+
+    def of_nodes(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """See NodeLoss."""
+        is_known = ~labels.isnan()
+        return _means(self._function(outputs[is_known], labels[is_known], reduction="none"), is_known)
+
+
+def _means(losses: Tensor, is_known: Tensor) -> Tensor:
+    """Return each row's mean of the losses of its known labels; 0 without any."""
+    of_labels = torch.zeros(is_known.shape, dtype=losses.dtype).masked_scatter(is_known, losses)
+    return of_labels.sum(dim=1) / is_known.sum(dim=1).clamp(min=1)
 
 
 def _doubt(losses: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class Pass:
     purpose: use of the draws.
     epoch: epoch of the draws.
     with_in_degrees: True to deliver the nodes' in-degrees.
-    row_starts: see batch_seeds(); seeds is then empty.
+    row_starts: see batch_seeds().
     may_repeat: a batch may have a seed repeatedly, which is then sampled once.
     times: of the seeds, in their order; see SeedTimes.
     links: in the order of the pass, `batch_size` of them in a batch, whose ends are the seeds; seeds is then empty.
@@ -82,7 +82,7 @@ class Pass:
             batch = self.links_of(number)
             return BatchSeeds(batch.seeds, batch.times)
         rows = batch_seeds(self.seeds, self.batch_size, self.row_starts, number, may_repeat=self.may_repeat)
-        return BatchSeeds(rows, batch_times(self.times, self.batch_size, number))
+        return BatchSeeds(rows, batch_times(self.times, self.batch_size, number, self.row_starts))
 
     def links_of(self, number: int) -> LinkBatch:
         """Links of one batch: the same at every call, so that any stage may ask for them."""
@@ -104,7 +104,9 @@ class Pass:
     def _seeds_hash(self) -> str:
         if self.links is not None:
             return self.links.digest()
-        return hash_seeds(self.seeds if self.row_starts is None else self.row_starts, self.times)
+        if self.row_starts is None:
+            return hash_seeds(self.seeds, self.times)
+        return hash_seeds(np.concatenate([self.row_starts, self.seeds]), self.times)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

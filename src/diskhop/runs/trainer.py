@@ -80,7 +80,7 @@ class Trainer:
                 del batch  # Planned for: a batch kept while the next one is fetched needs memory for one more.
                 self._report("train", epoch, passed, batches, loss)
         scheduled = {"lr": self.optimizer.param_groups[0]["lr"]} if self._is_scheduled else {}
-        return {"epoch": epoch, "loss": loss_sum / weight_sum, **scheduled, **passed.record()}
+        return {"epoch": epoch, "loss": loss_sum / (weight_sum or 1.0), **scheduled, **passed.record()}
 
     @torch.no_grad()
     def evaluate(self, feed: Feed, purpose: Purpose, epoch: int) -> Measured:
@@ -120,7 +120,7 @@ class Trainer:
         if self._config.accumulate > 1:
             for parameter in parameters:
                 assert parameter.grad is not None, "only those are kept"
-                parameter.grad /= weight
+                parameter.grad /= weight or 1.0
         if self._config.clip_norm:
             nn.utils.clip_grad_norm_(parameters, self._config.clip_norm)
         for group in self.optimizer.param_groups:

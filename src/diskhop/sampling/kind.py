@@ -11,6 +11,7 @@ from diskhop.errors import ConfigError
 from diskhop.protocols import Sampler, SamplerSpec
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.sampling.columns import ColumnUse
+from diskhop.sampling.starts import EpochKey, Starts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,8 @@ class SamplerKind:
     open: makes a sampler of a topology from a checked spec, a seed and the pool that batches take their memory from.
     columns: the weights and times that a sampler of a checked spec draws by.
     examples: specs that it serves on any graph. The contract of samplers is tested on each.
+    starts: arranges the batches of an epoch; None: batches have the shuffled seeds, batch_size each.
+    chooses_nodes: True if batches have nodes of the sampler's choice, all of which are seeds.
     """
 
     name: str
@@ -29,6 +32,8 @@ class SamplerKind:
     open: Callable[[AnyTopology, SamplerSpec, int, BufferPool], Sampler]
     examples: tuple[SamplerSpec, ...]
     columns: Callable[[SamplerSpec], tuple[ColumnUse, ...]] = lambda _spec: ()
+    starts: Callable[[SamplerSpec, EpochKey], Starts] | None = None
+    chooses_nodes: bool = False
 
 
 def check_counts(spec: SamplerSpec) -> None:

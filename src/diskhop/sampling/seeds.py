@@ -31,7 +31,7 @@ class SeedSet:
     batch_size: seeds per batch.
     sampler: expands each batch.
     is_shuffled: True if the run shuffles the seeds; False if a batch takes adjacent ones.
-    row_starts: see batch_seeds(); seeds is then empty.
+    row_starts: see batch_seeds().
     may_repeat: True if a batch may have a seed repeatedly, which is then sampled once.
     times: of the seeds, in their order; see SeedTimes.
     links: links whose ends are the seeds, `batch_size` of them in a batch; seeds is then empty.
@@ -70,7 +70,7 @@ class SeedSet:
             times = None if self.times is None else self.times[chosen]
             return BatchSeeds(distinct_seeds(seeds) if self.may_repeat else seeds, times)
         seeds = batch_seeds(self.seeds, self.batch_size, self.row_starts, number, may_repeat=self.may_repeat)
-        return BatchSeeds(seeds, batch_times(self.times, self.batch_size, number))
+        return BatchSeeds(seeds, batch_times(self.times, self.batch_size, number, self.row_starts))
 
     def some_batches(self, count: int) -> Iterator[tuple[int, BatchSeeds]]:
         """Yield about `count` typical batches, as number and seeds."""
@@ -105,18 +105,25 @@ def batch_seeds(
     """Return the seeds of a batch to sample, int64.
 
     row_starts: first row of every batch, then the end of the last one, int64 (batches + 1). Batches are then
-        consecutive rows, and `seeds` and `batch_size` are not read.
+        consecutive rows, or consecutive seeds if there are some, and `batch_size` is not read.
     may_repeat: a batch may have a seed repeatedly, which is sampled once.
     """
     if row_starts is None:
         chosen = seeds[number * batch_size :][:batch_size]
         return distinct_seeds(chosen) if may_repeat else chosen
-    return np.arange(row_starts[number], row_starts[number + 1])
+    first, end = row_starts[number], row_starts[number + 1]
+    return seeds[first:end] if len(seeds) else np.arange(first, end)
 
 
-def batch_times(times: SeedTimes, batch_size: int, number: int) -> SeedTimes:
-    """Return the times of a batch's seeds; None if seeds have none."""
-    return None if times is None else times[number * batch_size :][:batch_size]
+def batch_times(
+    times: SeedTimes, batch_size: int, number: int, row_starts: NDArray[np.int64] | None = None
+) -> SeedTimes:
+    """Return the times of a batch's seeds; None if seeds have none. row_starts: see batch_seeds()."""
+    if times is None:
+        return None
+    if row_starts is not None:
+        return times[row_starts[number] : row_starts[number + 1]]
+    return times[number * batch_size :][:batch_size]
 
 
 def count_batches(

@@ -47,6 +47,8 @@ class LayerBlock:
     degrees: int64 (num_sources), in-degrees in the whole graph; None: count the edges of the block.
     rows: int32 (num_sources), rows of x of the sources; None: 0, 1, 2 ...
     weights: weights of the edges; None: all 1.
+    importance: float32 (edges), how many of its target's edges in the whole graph each stands for; needs degrees.
+        None: as many as all others of the target.
     """
 
     indptr: Tensor
@@ -55,6 +57,7 @@ class LayerBlock:
     degrees: Tensor | None = None
     rows: Tensor | None = None
     weights: BlockWeights | None = None
+    importance: Tensor | None = None
 
     @property
     def num_targets(self) -> int:
@@ -78,6 +81,7 @@ class Block:
     rows: int32 (nodes), rows of x that hold the nodes' features; None: 0, 1, 2 ...
     by_hop: False if the block has edges of all nodes; every layer then needs them all, and computes every node.
     weights: weights of the edges; None: all 1.
+    importance: see LayerBlock.
     """
 
     indptr: Tensor
@@ -88,6 +92,7 @@ class Block:
     rows: Tensor | None = None
     by_hop: bool = True
     weights: BlockWeights | None = None
+    importance: Tensor | None = None
 
     @classmethod
     def of(
@@ -96,6 +101,7 @@ class Block:
         degrees: Tensor | None = None,
         rows: Tensor | None = None,
         weights: BlockWeights | None = None,
+        importance: Tensor | None = None,
     ) -> Block:
         """Wrap a sampled batch; its edges are not copied. weights: of its edges; None: those of the sampler, if any."""
         if weights is None and sampled.edge_weights is not None:
@@ -109,6 +115,7 @@ class Block:
             rows,
             sampled.by_hop,
             weights,
+            importance,
         )
 
     def __repr__(self) -> str:
@@ -132,6 +139,7 @@ class Block:
             None if self.degrees is None else self.degrees[:num_sources],
             None if self.rows is None or index > 0 else self.rows[:num_sources],
             None if self.weights is None else self.weights.first(num_edges, num_sources),
+            None if self.importance is None else self.importance[:num_edges],
         )
 
 
@@ -139,12 +147,13 @@ def mean_and_self(x: Tensor, layer: LayerBlock, products: Products = DEFAULT_PRO
     """Return (targets, 2 * columns): the mean of each target's neighbours (0 without any), then its own row.
 
     With weights, a neighbour's row counts by its edge's weight over the sum of their absolute values (0 if that is 0).
+    With importance, it counts by that over the target's degree in the graph: the expected sum is the graph's mean.
 
     x: float32, bfloat16 or float16 (sources, columns), or more rows if the layer block has `rows`.
     products: dtype and memory of the result.
     Sums are float32, in the order of the edges, for any number of threads. An x with more rows gets no gradient.
     """
-    sums = _Sums(is_mean=True) if layer.weights is None else _Sums(_shares(layer, layer.weights.edges))
+    sums = _mean_of(layer)
     out: Tensor = _Aggregate.apply(x, layer, sums, 2 * x.shape[1], products)  # type: ignore[no-untyped-call]
     return out
 
@@ -160,6 +169,17 @@ def weighted_sum(
     sums = _Sums(edge_weights, self_weights)
     out: Tensor = _Aggregate.apply(x, layer, sums, x.shape[1], products)  # type: ignore[no-untyped-call]
     return out
+
+
+def _mean_of(layer: LayerBlock) -> _Sums:
+    """Return the sum that is the mean of each target's neighbours."""
+    if layer.weights is not None:
+        weights = layer.weights.edges
+        return _Sums(_shares(layer, weights if layer.importance is None else weights * layer.importance))
+    if layer.importance is None:
+        return _Sums(is_mean=True)
+    assert layer.degrees is not None, "importance is of the graph's edges"
+    return _Sums(layer.importance / layer.degrees[layer.target_of_edge()].clamp(min=1))
 
 
 def _shares(layer: LayerBlock, weights: Tensor) -> Tensor:

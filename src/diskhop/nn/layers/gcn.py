@@ -53,7 +53,9 @@ def gcn_weights(layer: LayerBlock) -> tuple[Tensor, Tensor]:
     degrees = drawn if layer.degrees is None else layer.degrees
     scale = (degrees + 1).float().rsqrt()
     weights = scale[targets] * scale[layer.sources] * is_proper
-    if layer.degrees is not None:
+    if layer.importance is not None:
+        weights = weights * layer.importance
+    elif layer.degrees is not None:
         neighbors_each_stands_for = degrees[: layer.num_targets] / layer.indptr.diff().clamp(min=1)
         weights = weights * neighbors_each_stands_for[targets]
     return weights, scale[: layer.num_targets].square()
@@ -74,7 +76,9 @@ def _of_weighted(layer: LayerBlock, weights: BlockWeights) -> tuple[Tensor, Tens
     totals = strengths + np.abs(loops)
     scale = np.divide(1, np.sqrt(totals), out=np.zeros_like(totals), where=totals > 0)
     normalised = given * scale[targets] * scale[sources] * is_proper
-    if layer.degrees is not None and weights.strengths is not None:
+    if layer.importance is not None:
+        normalised *= layer.importance.numpy()
+    elif layer.degrees is not None and weights.strengths is not None:
         drawn = np.maximum(np.diff(layer.indptr.numpy()), 1)
         normalised *= (layer.degrees[: layer.num_targets].numpy() / drawn)[targets]
     own = (loops * np.square(scale))[: layer.num_targets]

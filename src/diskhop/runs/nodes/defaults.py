@@ -12,7 +12,7 @@ from diskhop.budget import format_bytes
 from diskhop.config.learning import CROSS_ENTROPY, MSE
 from diskhop.config.options import AUTO, check_options, options_of, require_known
 from diskhop.config.parse import resolved_path
-from diskhop.config.sampler import FASTGCN, LADIES, LAYER_WISE, NEIGHBOR
+from diskhop.config.sampler import CHOOSING, FASTGCN, LADIES, LAYER_WISE, NEIGHBOR
 from diskhop.config.train import (
     ALL_NEIGHBORS,
     KINDS,
@@ -34,6 +34,7 @@ from diskhop.runs.data_use import edge_weights_of, ignored_parts
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
 from diskhop.runs.nodes.metrics import METRIC_OF_TASK
 from diskhop.runs.nodes.objective import TASK_OF_LABELS
+from diskhop.runs.nodes.subgraph_defaults import choose_subgraphs
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.warm_start import architecture_of
 from diskhop.system.memory import default_memory_bytes, default_threads
@@ -89,7 +90,7 @@ def resolve_config(
     task = _choose_task(dataset, memory_bytes, choices)
     _choose_edge_weights(dataset, model, choices)
     choices.made += ignored_parts(dataset, HOP if kind is HopConfig else NODE)
-    _choose_epochs(task, choices)
+    _choose_epochs(dataset, task, choices)
     _choose_objective(dataset, choices)
     choices.choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     if kind is HopConfig:
@@ -145,11 +146,15 @@ def _choose_objective(dataset: Dataset, choices: Choices) -> None:
     choices.choose("metric", METRIC_OF_TASK[task], labels)
 
 
-def _choose_epochs(task: NodeTask, choices: Choices) -> None:
-    """Choose batch size, epochs and patience for the training nodes."""
+def _choose_epochs(dataset: Dataset, task: NodeTask, choices: Choices) -> None:
+    """Choose batch size, epochs and patience for the training nodes, or for those that a sampler chooses."""
     given, num_train = choices.given, len(task.seeds.train)
-    batch_size = choices.choose("batch_size", min(1000, num_train), f"of {num_train} training nodes")
-    num_batches = min(-(-num_train // batch_size), given.get("max_batches", 0) or num_train)
+    if given.get("sampler", NEIGHBOR) in CHOOSING:
+        num_batches = choose_subgraphs(dataset, choices)
+    else:
+        batch_size = choices.choose("batch_size", min(1000, num_train), f"of {num_train} training nodes")
+        num_batches = -(-num_train // batch_size)
+    num_batches = min(num_batches, given.get("max_batches", 0) or num_batches)
     epochs = min(max(-(-_WANTED_STEPS // num_batches), _FEWEST_EPOCHS), _MOST_EPOCHS)
     epochs = choices.choose("epochs", epochs, f"{num_batches} batches each, at most {epochs * num_batches} steps")
     if task.seeds.valid is not None and "epochs" not in given:
@@ -181,6 +186,8 @@ def _choose_sampling(dataset: Dataset, choices: Choices) -> None:
     sampler = given.get("sampler", NEIGHBOR)
     if sampler in LAYER_WISE:
         choose("fanout", (_NODES_PER_HOP[sampler],) * layers, "nodes per hop, for all lists together")
+    elif sampler in CHOOSING:
+        choose("fanout", (ALL_NEIGHBORS,) * layers, "batches have all edges among their nodes")
     else:
         choose("fanout", (10,) * layers, "neighbours per hop; bounds a batch on any graph")
     is_small = dataset.num_edges <= _MOST_EDGES_FOR_ALL_NEIGHBORS

@@ -7,7 +7,7 @@ standard deviation of the training nodes; metrics and predictions are in the lab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,12 @@ from diskhop.config.train import CLASSIFICATION, MULTILABEL, REGRESSION, TrainCo
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import CLASSES, TASKS, VALUES
 from diskhop.errors import ConfigError
-from diskhop.nn.losses import BatchLoss, ClassLoss, TaskLoss, ValueLoss
+from diskhop.nn.losses import BatchLoss, ClassLoss, NodeLoss, TaskLoss, ValueLoss
 from diskhop.predicting.scaling import Scaling
 from diskhop.runs.feeds import Batch
 from diskhop.runs.nodes.metrics import METRICS, Metric
+from diskhop.runs.nodes.subgraphs import SubgraphBatch
 from diskhop.runs.nodes.task import NodeTask
-
-Loss = Callable[[Tensor, Tensor], BatchLoss]
 
 # Kinds of labels that each task can learn; numbers may be 0 and 1.
 LABEL_KINDS = {CLASSIFICATION: (CLASSES,), MULTILABEL: (TASKS,), REGRESSION: (VALUES, TASKS)}
@@ -70,7 +69,7 @@ class Objective:
     scaling: units of values; None for other outputs.
     """
 
-    def __init__(self, labels: NDArray[Any], loss: Loss, scaling: Scaling | None) -> None:
+    def __init__(self, labels: NDArray[Any], loss: NodeLoss, scaling: Scaling | None) -> None:
         self.labels = labels
         self.scaling = scaling
         self._loss = loss
@@ -80,7 +79,13 @@ class Objective:
         labels = self.labels[batch.nodes]
         if self.scaling is not None:
             labels = self.scaling.standardised(labels)
-        return self._loss(outputs, torch.from_numpy(labels))
+        if not isinstance(batch, SubgraphBatch):
+            return self._loss(outputs, torch.from_numpy(labels))
+        if len(labels) == 0:
+            return BatchLoss(outputs.sum(), 0.0)  # no loss, and gradients of 0
+        if batch.loss_weights is None:
+            return self._loss(outputs, torch.from_numpy(labels))
+        return BatchLoss((self._loss.of_nodes(outputs, torch.from_numpy(labels)) * batch.loss_weights).sum(), 1.0)
 
     def measure(self, metric: str) -> LabelMeasure:
         """See feeds.Task; metric: a name in METRICS."""

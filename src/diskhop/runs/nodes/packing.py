@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,19 @@ from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.io.engine import open_engine
-from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pack_ahead import Packed, pack_epochs
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.planning.planner import choose_plan, predict_plan
 from diskhop.planning.simulation import prepares_ahead
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import NodeRows, Purpose
+from diskhop.protocols import NodeRows
 from diskhop.run_files import HOP, NODE
 from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.nodes.defaults import resolve_config
-from diskhop.runs.nodes.samplers import train_sampler
+from diskhop.runs.nodes.samplers import train_pass
 from diskhop.runs.nodes.workload import training_workload
 from diskhop.runs.source import find_run_source
-from diskhop.sampling.seeds import count_batches, shuffled_seeds
 from diskhop.stores.packed.kind import KIND
 from diskhop.stores.packed.layout import Layout, open_layout
 from diskhop.stores.stores import STORES
@@ -50,6 +49,10 @@ class Preparation:
     steps: list[dict[str, Any]] = field(default_factory=list)
     num_epochs: int = 0
 
+    def after(self, steps: list[dict[str, Any]], num_epochs: int) -> Preparation:
+        """Return the preparation with steps that came before it. num_epochs: those of the run."""
+        return replace(self, steps=[*steps, *self.steps], num_epochs=self.num_epochs or num_epochs)
+
     def to_dict(self) -> dict[str, Any]:
         """Return entries of result.json; seconds are divided among the epochs that share the work."""
         if not self.steps:
@@ -58,23 +61,11 @@ class Preparation:
         return {"preparation": self.steps, "preparation_seconds_per_epoch": seconds / self.num_epochs}
 
 
-def run_samples(config: SampledConfig, train_rows: NodeRows) -> Samples:
-    """Return the batches that a run trains on."""
-    num_batches = count_batches(len(train_rows), config.batch_size, config.max_batches)
-
-    def pass_of(epoch: int) -> Pass:
-        return Pass(
-            seeds=shuffled_seeds(train_rows, config.seed, epoch),
-            numbers=range(num_batches),
-            batch_size=config.batch_size,
-            sampler=train_sampler(config),
-            seed=config.seed,
-            purpose=Purpose.TRAIN,
-            epoch=epoch,
-        )
-
+def run_samples(config: SampledConfig, train_rows: NodeRows, num_nodes: int) -> Samples:
+    """Return the batches that a run trains on. num_nodes: of the graph."""
     epochs = (0,) if config.reuse else tuple(range(config.epochs))
-    return Samples(pass_of=pass_of, epochs=epochs, num_batches=num_batches)
+    num_batches = len(train_pass(config, train_rows, num_nodes, 0).numbers)
+    return Samples(pass_of=partial(train_pass, config, train_rows, num_nodes), epochs=epochs, num_batches=num_batches)
 
 
 def prepare(
@@ -90,7 +81,7 @@ def prepare(
     It pays where one epoch's samples are reused, and where --disk has room for all epochs. Raises as choose_plan() and
     pack_epochs().
     """
-    samples = run_samples(config, train_rows)
+    samples = run_samples(config, train_rows, dataset.num_nodes)
     layout: Layout | None = None
     reasons: list[str] = []
     if (config.store == AUTO or _prepares(config.store)) and dataset.features() is not None:
@@ -119,7 +110,9 @@ def _prepares(store: str) -> bool:
 
 def find_packed(dataset: Dataset, config: SampledConfig, workload: Workload, train_rows: NodeRows) -> Workload:
     """Return the workload with the epochs that were packed before, if any."""
-    return replace(workload, prepared=_find_layout(dataset, config, run_samples(config, train_rows))[0])
+    return replace(
+        workload, prepared=_find_layout(dataset, config, run_samples(config, train_rows, dataset.num_nodes))[0]
+    )
 
 
 def _plan_with(
@@ -163,8 +156,8 @@ def pack(
     assert isinstance(resolved, SampledConfig), "models on hop tables have no store, and were refused"
     callback.configured(resolved, choices)
     budget = Budget(resolved.memory_bytes)
-    workload = training_workload(resolved, task.seeds, task.held)
-    samples = run_samples(resolved, task.seeds.train)
+    workload = training_workload(resolved, task.seeds, task.held, opened.num_nodes)
+    samples = run_samples(resolved, task.seeds.train, opened.num_nodes)
     if resolved.disk_bytes == 0 and opened.features() is not None:
         layout, _ = _find_layout(opened, resolved, samples)
         if layout is not None and len(layout.epochs) >= len(samples.epochs):

@@ -20,17 +20,21 @@ from diskhop.nn.models import NORMALISING, Block, Network, build_model
 from diskhop.nn.reproducible import reproducible
 from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
 from diskhop.pipeline.edge_weights import EdgeWeights, OpenWeights
+from diskhop.pipeline.norms import NormColumns
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.workload import Workload
+from diskhop.plans import PreparedBytes
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.feeds import Feed, PreparedRun
+from diskhop.runs.feeds import Batches, Feed, PreparedRun
+from diskhop.runs.nodes.norms import prepare_norms
 from diskhop.runs.nodes.packing import prepare
-from diskhop.runs.nodes.samplers import draws_all, eval_sampler, train_sampler
+from diskhop.runs.nodes.samplers import chooses_nodes, draws_all, eval_sampler, train_pass
+from diskhop.runs.nodes.subgraphs import ADDED, SubgraphBatch, SubgraphBatches, TrainingNodes
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import training_workload
-from diskhop.sampling.seeds import SplitSeeds, count_batches, shuffled_seeds
+from diskhop.sampling.seeds import SplitSeeds, count_batches
 from diskhop.stores.stores import STORES
 
 _REUSE_REASON = (
@@ -55,15 +59,21 @@ def prepare_sampled(
     planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
 
     weights = edge_weights_of(dataset, config)
+    norms, steps = prepare_norms(dataset, config, plan, budget, callback) if config.sample_coverage else (None, [])
 
     @contextmanager
     def open_feed(model: Network) -> Iterator[Feed]:
         with ExitStack() as held:
-            for name, num_bytes in {} if weights is None else weights.reserved.items():
+            for name, num_bytes in _held_by_feed(dataset, config, weights).items():
                 held.enter_context(budget.reserve(name, num_bytes))
             pipeline = held.enter_context(open_pipeline(dataset, plan, budget, expected=workload.seed_sets[0]))
             opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
-            yield SampledFeed(pipeline, task.seeds, planned, model.uses_degrees, opened)
+            training = None
+            if chooses_nodes(config):
+                columns = NormColumns(dataset, config.memory_bytes)
+                of_run = None if norms is None else columns.open(norms, pipeline.engine, plan.max_gap_bytes)
+                training = TrainingNodes(task.seeds.train, dataset.num_nodes, of_run)
+            yield SampledFeed(pipeline, task.seeds, planned, model.uses_degrees, opened, training)
 
     return PreparedRun(
         config=planned,
@@ -71,7 +81,7 @@ def prepare_sampled(
         make_model=lambda: _make_model(dataset, planned),
         open=open_feed,
         facts={"reuse": config.reuse},
-        preparation=preparation.to_dict(),
+        preparation=preparation.after(steps, config.epochs).to_dict(),
     )
 
 
@@ -87,9 +97,26 @@ def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) ->
             return measure_step_seconds(lambda: _make_model(dataset, config), config.lr, inputs)
 
     weights = edge_weights_of(dataset, config)
-    held = task.held if weights is None else {**task.held, **weights.reserved}
-    workload = training_workload(config, task.seeds, held, measure_step if dataset.feature_dim else None)
-    return workload if weights is None else replace(workload, values=weights.added)
+    held = {**task.held, **_held_by_feed(dataset, config, weights)}
+    workload = training_workload(
+        config, task.seeds, held, dataset.num_nodes, measure_step if dataset.feature_dim else None
+    )
+    values = PreparedBytes() if weights is None else weights.added
+    if chooses_nodes(config):
+        values = values.plus(ADDED)
+    if config.sample_coverage:
+        values = values.plus(NormColumns(dataset, config.memory_bytes).added)
+    return replace(workload, values=values)
+
+
+def _held_by_feed(dataset: Dataset, config: SampledConfig, weights: EdgeWeights | None) -> dict[str, int]:
+    """Bytes that a feed holds besides the pipeline, by name."""
+    held = {} if weights is None else dict(weights.reserved)
+    if chooses_nodes(config):
+        held["training nodes"] = dataset.num_nodes
+    if config.sample_coverage:
+        held |= NormColumns(dataset, config.memory_bytes).reserved
+    return held
 
 
 def edge_weights_of(dataset: Dataset, config: SampledConfig) -> EdgeWeights | None:
@@ -107,7 +134,9 @@ def _make_model(dataset: Dataset, config: SampledConfig) -> Network:
 class SampledFeed:
     """Batches of a pipeline, with the fan-outs of a configuration.
 
-    uses_degrees: whether the model reads in-degrees. weights: of the edges; None: they count the same.
+    uses_degrees: whether the model reads in-degrees.
+    weights: of the edges; None: they count the same.
+    training: the training nodes, for a sampler that chooses the nodes of training batches; None for other samplers.
     """
 
     def __init__(
@@ -117,30 +146,31 @@ class SampledFeed:
         config: SampledConfig,
         uses_degrees: bool,
         weights: OpenWeights | None = None,
+        training: TrainingNodes | None = None,
     ) -> None:
         self._weights = weights
+        self._training = training
         self._pipeline = pipeline
         self._seeds = seeds
         self._config = config
         self._uses_degrees = uses_degrees
 
-    def train(self, epoch: int) -> AbstractContextManager[BatchStream]:
+    def train(self, epoch: int) -> AbstractContextManager[Batches]:
         """See Feed. Where samples are reused, every epoch has the first epoch's batches."""
-        config = self._config
+        config, training = self._config, self._training
         # Sampled degrees, as in PyG. With all neighbours, the graph's degrees equal them, and are exact at the rim too.
+        needs_degrees = draws_all(config) and self._uses_degrees
         sampled_epoch = 0 if config.reuse else epoch
-        num_batches = count_batches(len(self._seeds.train), config.batch_size, config.max_batches)
-        wanted = Pass(
-            seeds=shuffled_seeds(self._seeds.train, config.seed, sampled_epoch),
-            numbers=range(num_batches) if sampled_epoch == epoch else self._reuse_order(num_batches, epoch),
-            batch_size=config.batch_size,
-            sampler=train_sampler(config),
-            seed=config.seed,
-            purpose=Purpose.TRAIN,
-            epoch=sampled_epoch,
-            with_in_degrees=draws_all(config) and self._uses_degrees,
+        wanted = train_pass(config, self._seeds.train, self._pipeline.dataset.num_nodes, sampled_epoch)
+        num_batches = len(wanted.numbers)
+        wanted = replace(
+            wanted,
+            numbers=wanted.numbers if sampled_epoch == epoch else self._reuse_order(num_batches, epoch),
+            with_in_degrees=needs_degrees or (training is not None and training.has_norms),
         )
-        return self._pipeline.run(wanted, self._prepare(with_strengths=draws_all(config)))
+        if training is None:
+            return self._pipeline.run(wanted, self._prepare(with_strengths=draws_all(config)))
+        return SubgraphBatches(self._pipeline.run(wanted, training.prepare(self._weights)))
 
     def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
         """See Feed. Every epoch draws the same neighbours."""
@@ -158,10 +188,13 @@ class SampledFeed:
         )
         return self._pipeline.run(wanted, self._prepare(with_strengths=True))
 
-    def forward(self, model: Network, batch: MiniBatch) -> Tensor:
+    def forward(self, model: Network, batch: MiniBatch | SubgraphBatch) -> Tensor:
         """See Feed."""
-        rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
-        scores: Tensor = model(batch.x, Block.of(batch.sampled, batch.in_degrees, rows, batch.prepared))
+        if isinstance(batch, SubgraphBatch):
+            part, mini = batch.part, batch.mini
+            block = Block.of(mini.sampled, mini.in_degrees, _rows_of(mini), part.weights, part.importance)
+            return model(mini.x, block)[torch.from_numpy(part.places)]  # type: ignore[no-any-return]
+        scores: Tensor = model(batch.x, Block.of(batch.sampled, batch.in_degrees, _rows_of(batch), batch.prepared))
         # Blocks with edges of all nodes give scores for all nodes.
         return scores[: batch.sampled.num_seeds]
 
@@ -176,3 +209,7 @@ class SampledFeed:
         """Return the numbers of the first epoch's batches in the order of a later epoch."""
         order: list[int] = keyed_permutation(num_batches, self._config.seed, int(Purpose.BATCH_ORDER), epoch).tolist()
         return order
+
+
+def _rows_of(batch: MiniBatch) -> Tensor | None:
+    return None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))

@@ -1,24 +1,33 @@
-"""The samplers of a run: how training draws neighbours, and how validation and test do."""
+"""The samplers of a run: how training draws neighbours or nodes, and how validation and test draw neighbours."""
 
 from __future__ import annotations
 
-from diskhop.config.sampler import NEIGHBOR
+from diskhop.config.sampler import CHOOSING, IMPORTANCE, NEIGHBOR, SAINT_WALK
 from diskhop.config.train import ALL_NEIGHBORS, SampledConfig
-from diskhop.protocols import SamplerSpec, neighbor_spec
+from diskhop.pipeline.batch import Pass
+from diskhop.protocols import NodeRows, Purpose, SamplerSpec, neighbor_spec
 from diskhop.sampling.columns import WEIGHTS
 from diskhop.sampling.importance import importance_spec
 from diskhop.sampling.neighbor_ways import NeighborWays
+from diskhop.sampling.saint import saint_spec
+from diskhop.sampling.samplers import SAMPLERS
+from diskhop.sampling.seeds import SeedSet, count_batches, shuffled_seeds
+from diskhop.sampling.starts import EpochKey, Starts
 
 
 def train_sampler(config: SampledConfig) -> SamplerSpec:
     """Return the sampler of training batches."""
-    if config.sampler != NEIGHBOR:
+    if config.sampler in IMPORTANCE:
         return importance_spec(
             config.sampler,
             config.fanout,
             importance=config.importance,
             batch_dependency=config.batch_dependency,
         )
+    if config.sampler == SAINT_WALK:
+        return saint_spec(config.sampler, config.batch_size, config.walk_length)
+    if config.sampler in CHOOSING:
+        return saint_spec(config.sampler, config.batch_size)
     return _ways_of(config).spec(config.fanout)
 
 
@@ -35,7 +44,64 @@ def eval_sampler(config: SampledConfig) -> SamplerSpec:
 
 def draws_all(config: SampledConfig) -> bool:
     """Return whether training takes all neighbours, so that degrees in its batches are those of the graph."""
-    return all(count == ALL_NEIGHBORS for count in config.fanout) and not config.weighted
+    takes_all = all(count == ALL_NEIGHBORS for count in config.fanout)
+    return takes_all and config.sampler == NEIGHBOR and not config.weighted
+
+
+def chooses_nodes(config: SampledConfig) -> bool:
+    """Return whether the sampler chooses the nodes of training batches, some of which are training nodes."""
+    return config.sampler in CHOOSING
+
+
+def train_pass(config: SampledConfig, train_rows: NodeRows, num_nodes: int, epoch: int) -> Pass:
+    """Return the pass of an epoch of training."""
+    spec = train_sampler(config)
+    arrange = SAMPLERS[spec.kind].starts
+    if arrange is None:
+        starts = Starts(seeds=shuffled_seeds(train_rows, config.seed, epoch), batch_size=config.batch_size)
+    else:
+        starts = arrange(spec, _epoch_key(config, train_rows, num_nodes, epoch))
+    return Pass(
+        seeds=starts.seeds,
+        numbers=range(count_batches(len(starts.seeds), starts.batch_size, config.max_batches, starts.row_starts)),
+        batch_size=starts.batch_size,
+        sampler=spec,
+        seed=config.seed,
+        purpose=Purpose.TRAIN,
+        epoch=epoch,
+        row_starts=starts.row_starts,
+        times=starts.times,
+    )
+
+
+def train_seed_set(config: SampledConfig, train_rows: NodeRows, num_nodes: int) -> SeedSet:
+    """Return the starts of training batches as the planner sees them."""
+    spec = train_sampler(config)
+    arrange = SAMPLERS[spec.kind].starts
+    if arrange is None:
+        starts = Starts(seeds=train_rows, batch_size=config.batch_size)
+    else:
+        starts = arrange(spec, _epoch_key(config, train_rows, num_nodes, 0))
+    return SeedSet(
+        purpose=Purpose.TRAIN,
+        seeds=starts.seeds,
+        batch_size=starts.batch_size,
+        sampler=spec,
+        is_shuffled=arrange is None,
+        row_starts=starts.row_starts,
+        times=starts.times,
+    )
+
+
+def _epoch_key(config: SampledConfig, train_rows: NodeRows, num_nodes: int, epoch: int) -> EpochKey:
+    return EpochKey(
+        num_nodes=num_nodes,
+        seeds=train_rows,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        purpose=Purpose.TRAIN,
+        epoch=epoch,
+    )
 
 
 def _ways_of(config: SampledConfig) -> NeighborWays:
