@@ -11,7 +11,8 @@ from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
 from diskhop.runs.nodes.defaults import resolve_config
 from tests.graphs import make_dataset
 
-# Options whose default depends on the machine or on the dataset in a way that no word of the help repeats, or is none.
+# Options whose default depends on the machine, on the dataset or on another option in a way that no word of the help
+# repeats, or is none.
 NOT_SPELT = {
     "features",
     "model",
@@ -23,7 +24,10 @@ NOT_SPELT = {
     "matmul",
     "epochs",
     "chunk_rows",
+    "class_weights",
     "patience",
+    "task",
+    "walk_length",
     "warm_start",
 }
 

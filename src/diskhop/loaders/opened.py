@@ -13,7 +13,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.dataset.made_features import NONE
-from diskhop.errors import ConfigError
+from diskhop.errors import BudgetError, ConfigError
 from diskhop.loaders.batches import Batch, BatchMaker
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.pipeline.batch_values import BatchValues
@@ -91,10 +91,9 @@ class OpenGraph:
         self._opened = None
         self._exit.close()
 
-    def _open(self) -> None:
-        self._without = frozenset(self._data.removed)
-        graph = _graph_to_read(self._data)
-        values = BatchValues(graph, self._budget.total_bytes, self._without)
+    def _planned(self, graph: Dataset, memory_bytes: int) -> tuple[BatchValues, dict[str, int], SampledPlan]:
+        """Return values, a share of memory_bytes of which is held, the memory that is held, and the plan."""
+        values = BatchValues(graph, memory_bytes, self._without)
         held = {**self._held, **values.reserved}
         added = values.added.plus(self._added)
         if self._seed_set.may_repeat and (table := graph.features()) is not None:
@@ -106,7 +105,15 @@ class OpenGraph:
             values=added,
             **self._choices,
         )
-        self.plan = choose_plan(graph, workload, self._budget)
+        return values, held, choose_plan(graph, workload, self._budget)
+
+    def _open(self) -> None:
+        self._without = frozenset(self._data.removed)
+        graph = _graph_to_read(self._data)
+        try:
+            values, held, self.plan = self._planned(graph, self._budget.total_bytes)
+        except BudgetError:
+            values, held, self.plan = self._planned(graph, 0)
         with ExitStack() as opened:
             for name, num_bytes in held.items():
                 opened.enter_context(self._budget.reserve(name, num_bytes))

@@ -59,6 +59,7 @@ class _Values:
 class BatchValues:
     """The values that batches have of a graph of one type, and where they are read.
 
+    memory_bytes: a share of it is for values that are held; 0: none are, unless they are few.
     without: names of attributes that batches do not have.
     reserved: bytes that open() holds, by name.
     added: bytes that they add to a batch.
@@ -72,8 +73,12 @@ class BatchValues:
         held_bytes = 0
         keyed = [(f"nodes/{each.name}", each) for each in self._nodes]
         keyed += [(f"edges/{each.name}", each) for each in self._edges]
+        # Reading takes memory, too: what takes less altogether is held whatever the budget.
+        most_bytes = max(
+            memory_bytes // _HELD_SHARE, READ_BYTES if sum(each.held_bytes for _, each in keyed) <= READ_BYTES else 0
+        )
         for key, each in sorted(keyed, key=lambda pair: pair[1].held_bytes):
-            if each.column is None or held_bytes + each.held_bytes <= memory_bytes // _HELD_SHARE:
+            if each.column is None or held_bytes + each.held_bytes <= most_bytes:
                 held_bytes += each.held_bytes
                 self._held.add(key)
         self.reserved: dict[str, int] = {}
