@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from diskhop.loaders.neighbor import NeighborLoader
     from diskhop.loaders.pyg_stores import PygStores
     from diskhop.loaders.saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler
+    from diskhop.loaders.shadow import ShaDowKHopSampler
     from diskhop.predicting.call import predict
     from diskhop.report.page import write_report
     from diskhop.runs.embedding.export import export_embeddings
@@ -41,6 +42,7 @@ __all__ = [
     "NeighborLoader",
     "PropagationSpec",
     "PygStores",
+    "ShaDowKHopSampler",
     "__version__",
     "complete",
     "embed",
@@ -72,6 +74,7 @@ _LAZY = {
     "NeighborLoader": "diskhop.loaders.neighbor",
     "PropagationSpec": "diskhop.hops.spec",
     "PygStores": "diskhop.loaders.pyg_stores",
+    "ShaDowKHopSampler": "diskhop.loaders.shadow",
     "complete": "diskhop.runs.embedding.queries",
     "embed": "diskhop.runs.start",
     "evaluate_run": "diskhop.runs.evaluate.run",

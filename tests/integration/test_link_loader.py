@@ -47,6 +47,7 @@ WAYS: list[dict[str, Any]] = [
     {"neg_sampling": "binary", "time_attr": "time", "edge_label_time": TIMES, "temporal_strategy": "last"},
     {"neg_sampling": "binary", "time_attr": "edge_time", "edge_label_time": TIMES},
     {"edge_label_index": None, "neg_sampling": "binary"},
+    {"sampler": "labor", "batch_dependency": 2, "neg_sampling": "binary"},
 ]
 
 

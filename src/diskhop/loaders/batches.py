@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -27,6 +27,19 @@ from diskhop.protocols import NodeIds, NodeRows, SampledBatch, SeedTimes
 
 Batch: TypeAlias = Data | HeteroData
 _OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
+
+
+class BatchSeedValues(NamedTuple):
+    """Seeds of a batch, in its order.
+
+    rows: int64 (seeds); some may be there repeatedly, of which the sampled batch has one.
+    input_id: int64 (seeds).
+    times: see SeedTimes.
+    """
+
+    rows: NodeIds
+    input_id: NDArray[np.int64]
+    times: SeedTimes = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,25 +90,18 @@ class BatchMaker:
         self,
         sampled: SampledBatch,
         x: torch.Tensor,
-        seeds: NodeIds,
-        input_id: NDArray[np.int64],
-        seed_time: SeedTimes = None,
+        seeds: BatchSeedValues,
     ) -> Batch:
-        """Make a batch.
-
-        x: features of its nodes, with no columns where there are none.
-        seeds: rows of its seeds; some may be there repeatedly, of which the sampled batch has one.
-        input_id, seed_time: of the seeds.
-        """
-        if len(seeds) > sampled.num_seeds:
-            sampled, of_nodes = repeat_seeds(sampled, seeds)
-            x = _rows(x, of_nodes)
+        """Make a batch. x: features of its nodes, with no columns where there are none."""
+        if len(seeds.rows) > sampled.num_seeds:
+            sampled, of_nodes = repeat_seeds(sampled, seeds.rows)
+            x = features_of(x, of_nodes)
         batch = self.make_graph(sampled, x)
         nodes: Any = self._nodes_of(batch)
-        nodes["input_id"] = torch.from_numpy(np.ascontiguousarray(input_id))
+        nodes["input_id"] = torch.from_numpy(np.ascontiguousarray(seeds.input_id))
         nodes["batch_size"] = sampled.num_seeds
-        if seed_time is not None:
-            nodes["seed_time"] = torch.from_numpy(seed_time)
+        if seeds.times is not None:
+            nodes["seed_time"] = torch.from_numpy(seeds.times)
         if sampled.seed_of is not None:
             nodes["batch"] = torch.from_numpy(sampled.seed_of)
         return batch
@@ -173,7 +179,8 @@ def edge_store(batch: Batch) -> Any:
     return batch.edge_stores[0]
 
 
-def _rows(x: torch.Tensor, places: NDArray[np.int64]) -> torch.Tensor:
+def features_of(x: torch.Tensor, places: NDArray[np.int64]) -> torch.Tensor:
+    """Return rows of features at some places."""
     if x.dtype == torch.bfloat16:
         return torch.from_numpy(x.view(torch.int16).numpy()[places]).view(torch.bfloat16)
     return torch.from_numpy(x.numpy()[places])

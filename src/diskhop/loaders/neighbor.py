@@ -18,7 +18,7 @@ from diskhop.batches.trace import hash_seeds
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.loaders.arguments import refuse_unsupported
-from diskhop.loaders.batches import Batch
+from diskhop.loaders.batches import Batch, BatchMaker, BatchSeedValues
 from diskhop.loaders.input_nodes import InputNodes, resolve_input_nodes
 from diskhop.loaders.planned import PlannedLoader
 from diskhop.loaders.settings import LoaderSettings
@@ -90,6 +90,8 @@ class NeighborLoader(PlannedLoader):
     Raises ConfigError for unsupported arguments, and BudgetError with the smallest memory that works.
     """
 
+    _class_name = "NeighborLoader"
+
     def __init__(
         self,
         data: Dataset | PathLike[str] | str,
@@ -130,7 +132,7 @@ class NeighborLoader(PlannedLoader):
         **loader_arguments: Any,
     ) -> None:
         refused = {"transform_sampler_output": transform_sampler_output, "neighbor_sampler": neighbor_sampler}
-        refuse_unsupported("NeighborLoader", refused)
+        refuse_unsupported(self._class_name, refused)
         ways = resolve_ways(
             replace=replace,
             subgraph_type=subgraph_type,
@@ -161,7 +163,7 @@ class NeighborLoader(PlannedLoader):
         )
         loader_arguments |= {"is_sorted": is_sorted, "filter_per_worker": filter_per_worker}
         given = "input_nodes", "seed node"
-        super().__init__("NeighborLoader", given, data, num_neighbors, ways, settings, loader_arguments, split=split)
+        super().__init__(self._class_name, given, data, num_neighbors, ways, settings, loader_arguments, split=split)
         id_map = self.data.id_map()
         nodes = resolve_input_nodes(self.data, id_map, input_nodes, split, input_id)
         self._take_seeds(nodes, input_time)
@@ -215,9 +217,13 @@ class NeighborLoader(PlannedLoader):
             positions = drawn[sampled.number * batch_size :][:batch_size]
             input_id = positions if self._input_ids is None else self._input_ids[positions]
             times = None if self._times is None else self._times[positions]
-            return maker.make(sampled, x, self._seeds[positions], input_id, times)
+            return self._make(maker, sampled, x, BatchSeedValues(self._seeds[positions], input_id, times))
 
         return pipeline.run(wanted, make)
+
+    def _make(self, maker: BatchMaker, sampled: SampledBatch, x: torch.Tensor, seeds: BatchSeedValues) -> Batch:
+        """Make a batch, on a thread of the pipeline."""
+        return maker.make(sampled, x, seeds)
 
     def _inputs_hash(self) -> str:
         return hash_seeds(self._seeds, self._times)

@@ -35,6 +35,7 @@ class OpenGraph:
     choices: those of a Workload.
     out_dtype, make: see BatchMaker.
     added: bytes that the loader adds to a batch; None: none.
+    copies_rows: whether features of a batch are copied once more, as those of repeated seeds are.
     plan: the plan that it is open by.
 
     Raises ConfigError, and BudgetError with the smallest memory that works.
@@ -55,6 +56,7 @@ class OpenGraph:
         out_dtype: torch.dtype | None = None,
         make: Callable[[], Batch] | None = None,
         added: PreparedBytes | None = None,
+        copies_rows: bool = False,
     ) -> None:
         self._added = added or PreparedBytes()
         self._name = name
@@ -66,6 +68,7 @@ class OpenGraph:
         self._choices = choices
         self._out_dtype = out_dtype
         self._make = make
+        self._copies_rows = copies_rows
         self._exit = ExitStack()
         self._opened: tuple[Pipeline, BatchMaker] | None = None
         self._without: frozenset[str] = frozenset()
@@ -96,7 +99,7 @@ class OpenGraph:
         values = BatchValues(graph, memory_bytes, self._without)
         held = {**self._held, **values.reserved}
         added = values.added.plus(self._added)
-        if self._seed_set.may_repeat and (table := graph.features()) is not None:
+        if self._copies_rows and (table := graph.features()) is not None:
             added = replace(added, per_node=added.per_node + table.row_bytes)
         workload = Workload(
             seed_sets=(self._seed_set,),

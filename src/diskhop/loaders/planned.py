@@ -39,7 +39,10 @@ class PlannedLoader(SampledLoader):
     """
 
     data: LoaderData
+    # Whether the rows of a batch are copied once more before it is delivered.
+    _copies_rows = False
     _purpose: Purpose
+    _id_map: IdMap
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class PlannedLoader(SampledLoader):
     def _open(self, seed_set: SeedSet, id_map: IdMap, held: Mapping[str, int]) -> None:
         """Plan and open the graph. held: bytes that the loader holds, by name."""
         settings = self._settings
+        self._id_map = id_map
         choices = {**settings.choices(), "ordered": bool(settings.ordered) or self._torchs.in_order}
         self._graph = OpenGraph(
             self._name,
@@ -101,6 +105,7 @@ class PlannedLoader(SampledLoader):
             choices={**choices, "seed": self._seed},
             out_dtype=settings.out_dtype,
             make=batch_class(settings.custom_cls, self.data),
+            copies_rows=self._copies_rows or seed_set.may_repeat,
         )
 
     def __len__(self) -> int:
@@ -126,6 +131,14 @@ class PlannedLoader(SampledLoader):
             return self._run(chosen, range(1), len(chosen), Purpose.INFER, number)
 
         return self._single(start, len(chosen), self.batch_size)
+
+    def collate_fn(self, positions: Any) -> Any:
+        """Make one batch, as PyG's ZipLoader asks for it."""
+        return self(positions)
+
+    def filter_fn(self, batch: Any) -> Any:
+        """Return the batch, which collate_fn() has finished."""
+        return batch
 
     def __repr__(self) -> str:
         sampler = list(self._sampler.fanouts) if self._sampler.is_neighbor else self._sampler
