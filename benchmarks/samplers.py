@@ -6,9 +6,10 @@ of the distinct nodes of neighbour sampling, and with dependent batches the stor
 
 LABOR has the fan-outs of neighbour sampling. LADIES and FastGCN draw a number of nodes per hop, so that their batches
 are of another kind. Edges per second: one thread, lists in memory, turns of the samplers one after another, several
-times. Bytes: a pass without a model over the first batches of an epoch, in its own process, all files evicted before;
-rows as the store counts them, neighbour lists and packing included, or what the kernel read for a store that does not
-read itself; scaled to the batches of an epoch. Each store's ratio is to neighbour sampling in the same run.
+times. GB: a pass without a model over the first batches of an epoch, in its own process, all files evicted before;
+bytes as the store counts them, with neighbour lists, packing and the gaps between merged reads, or what the kernel read
+for a store that does not read itself; scaled to the batches of an epoch. rows, lists: of it those of rows and of
+neighbour lists. Ratios are to neighbour sampling in the same run.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from diskhop._native import BufferPool, keyed_permutation
 from diskhop.budget import Budget
 from diskhop.config.sampler import FASTGCN, LABOR, LADIES
 from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.disk.model import DiskModel
+from diskhop.disk.probe import probe
 from diskhop.io.engine import open_engine
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import open_pipeline
@@ -80,9 +83,10 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One store's pass. bytes_read: per epoch; topology_bytes: those of neighbour lists."""
+    """One store's pass. bytes_read: per epoch; topology_bytes: those of neighbour lists; row_bytes: of rows read."""
 
     bytes_read: float
+    row_bytes: float
     topology_bytes: float
     peak_rss_bytes: int
     seconds_per_batch: float
@@ -130,8 +134,10 @@ def sample_batches(sampler: Sampler, seeds: NodeRows, num_batches: int) -> tuple
     return num_nodes, num_edges
 
 
-def read_batches(path: Path, name: str, store: str, num_batches: int, scratch: str, stages: dict[str, float]) -> None:
-    """Fetch the first batches of an epoch through a store; records what it read in stages."""
+def read_batches(
+    path: Path, name: str, store: str, num_batches: int, scratch: str, disk: dict[str, Any], stages: dict[str, float]
+) -> None:
+    """Fetch the first batches of an epoch through a store; records what it read in stages. disk: a DiskModel."""
     dataset = open_dataset(path)
     spec, seeds = samplers_of(dataset.num_nodes)[name], seeds_of(dataset)
     table = dataset.features()
@@ -149,9 +155,9 @@ def read_batches(path: Path, name: str, store: str, num_batches: int, scratch: s
     # A batch does not shrink with the graph as much as its table does.
     memory_bytes = int(W.memory_bytes("direct", dataset) * max(share, 1 / 2))
     budget = Budget(memory_bytes + (table_bytes if store == "memory" else 0))
-    plan = choose_plan(dataset, wanted, budget)
+    plan = choose_plan(dataset, wanted, budget, DiskModel.from_dict(disk))
     evict(dataset)
-    counted = topology_bytes = 0
+    counted = topology_bytes = rows_read = 0
     with open_pipeline(dataset, plan, budget, expected=seed_set) as pipeline:
         kernel = kernel_bytes_read()
         began = time.perf_counter()
@@ -166,12 +172,15 @@ def read_batches(path: Path, name: str, store: str, num_batches: int, scratch: s
         )
         with pipeline.run(first) as batches:
             for batch in batches:
-                counted += batch.counts.bytes_read + batch.counts.packing_bytes_read
+                counts = batch.counts
+                counted += counts.bytes_read + counts.packing_bytes_read
+                rows_read += counts.rows_requested - counts.rows_hit - counts.rows_shared + counts.rows_filled
                 topology_bytes += batch.sampled.topology_bytes_read
                 del batch  # As in training: a batch kept is one more than reserved.
         stages["seconds"] = time.perf_counter() - began
         stages["bytes"] = counted + topology_bytes if counted else kernel_bytes_read() - kernel
     stages["topology"] = topology_bytes
+    stages["rows"] = rows_read * table.row_bytes
     stages["rss"] = peak_rss_bytes()
 
 
@@ -180,14 +189,17 @@ def kernel_bytes_read() -> int:
     return int(lines["read_bytes"])
 
 
-def measure_reading(dataset: Dataset, name: str, store: str, num_batches: int, scratch: Path) -> Reading:
-    """Run a pass in its own process."""
+def measure_reading(
+    dataset: Dataset, name: str, store: str, num_batches: int, scratch: Path, disk: DiskModel
+) -> Reading:
+    """Run a pass in its own process. All passes merge reads by the same disk model, which others' load would change."""
     with tempfile.TemporaryDirectory(dir=scratch, prefix="samplers-") as folder:
-        stages = take_turn(read_batches, dataset.path, name, store, num_batches, folder).stages
+        stages = take_turn(read_batches, dataset.path, name, store, num_batches, folder, disk.to_dict()).stages
     epochs = len(seeds_of(dataset)) / BATCH_SIZE / num_batches
     return Reading(
         bytes_read=stages["bytes"] * epochs,
         topology_bytes=stages["topology"] * epochs,
+        row_bytes=stages["rows"] * epochs,
         peak_rss_bytes=int(stages["rss"]),
         seconds_per_batch=stages["seconds"] / num_batches,
     )
@@ -208,7 +220,7 @@ def print_sampling(rows: dict[str, Sampling], out: Any) -> None:
 
 def print_reading(store: str, by_name: dict[str, list[Reading]], out: Any) -> None:
     """by_name: turns of each sampler."""
-    heads = f"{'GB/epoch (min..max)':>24}{'/ neighbor':>12}{'lists GB':>10}{'s/batch':>9}{'peak MB':>9}"
+    heads = f"{'GB/epoch (min..max)':>24}{'/ neighbor':>12}{'rows GB':>9}{'lists GB':>10}{'s/batch':>9}{'peak MB':>9}"
     out(f"\n{store:22}{heads}")
     base = statistics.median(each.bytes_read for each in by_name[NEIGHBOR])
     for name, turns in by_name.items():
@@ -217,8 +229,9 @@ def print_reading(store: str, by_name: dict[str, list[Reading]], out: Any) -> No
         ratio = f"{statistics.median(read) * 1e9 / base:.2f}" if base else "-"
         seconds = statistics.median(each.seconds_per_batch for each in turns)
         peak = max(each.peak_rss_bytes for each in turns) / 1e6
+        rows = statistics.median(each.row_bytes for each in turns) / 1e9
         lists = statistics.median(each.topology_bytes for each in turns) / 1e9
-        out(f"{name:22}{spread:>24}{ratio:>12}{lists:10.2f}{seconds:9.3f}{peak:9,.0f}")
+        out(f"{name:22}{spread:>24}{ratio:>12}{rows:9.2f}{lists:10.2f}{seconds:9.3f}{peak:9,.0f}")
 
 
 def main() -> int:
@@ -242,12 +255,13 @@ def main() -> int:
     names = list(dict.fromkeys((NEIGHBOR, LABOR, *wanted)))
     sampled = measure_sampling(dataset, names, num_batches, arguments.turns)
     print_sampling(sampled, out)
+    disk = probe(dataset.path)
     reading: dict[str, dict[str, list[Reading]]] = {}
     for store in filter(None, arguments.stores.split(",")):
         by_name: dict[str, list[Reading]] = {name: [] for name in names if name == NEIGHBOR or name in wanted}
         for _ in range(arguments.turns):
             for name, turns in by_name.items():
-                turns.append(measure_reading(dataset, name, store, num_batches, arguments.dir))
+                turns.append(measure_reading(dataset, name, store, num_batches, arguments.dir, disk))
         reading[store] = by_name
         print_reading(store, by_name, out)
     ratios = [("distinct nodes of labor", sampled[LABOR].num_nodes / sampled[NEIGHBOR].num_nodes, MOST_NODES)]

@@ -1,17 +1,19 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "diskhop/sampling/importance.hpp"
 #include "sampling/idle_workspaces.hpp"
 #include "sampling/importance_workspace.hpp"
+#include "sampling/local_ids.hpp"
 
 namespace diskhop {
 namespace {
 
-template <typename Lists>
+template <typename Lists, typename Candidates>
 class ImportanceSampler final : public NeighborSampler {
  public:
   ImportanceSampler(const Lists& topology, std::vector<std::int64_t> fanouts, const ImportanceOptions& options)
@@ -24,7 +26,8 @@ class ImportanceSampler final : public NeighborSampler {
 
   SampledBlocks sample(std::span<const std::int64_t> seeds, std::span<const std::int64_t> /*times*/, const DrawKey& key,
                        BufferPool& pool) override {
-    auto workspace = idle_.take([this] { return std::make_unique<Workspace>(topology_, options_.method); });
+    auto workspace =
+        idle_.take([this] { return std::make_unique<Workspace>(topology_, options_.method, make_candidates()); });
     workspace->start(seeds);
     for (std::size_t hop = 0; hop < fanouts_.size(); ++hop) {
       // -1 becomes the largest value: no list is longer.
@@ -40,7 +43,15 @@ class ImportanceSampler final : public NeighborSampler {
   std::size_t reading_bytes() const override { return idle_.most(&Workspace::reading_bytes); }
 
  private:
-  using Workspace = ImportanceWorkspace<Lists>;
+  using Workspace = ImportanceWorkspace<Lists, Candidates>;
+
+  [[nodiscard]] Candidates make_candidates() const {
+    if constexpr (std::is_constructible_v<Candidates, std::uint64_t>) {
+      return Candidates(topology_.indptr.size() - 1);
+    } else {
+      return Candidates();
+    }
+  }
 
   Lists topology_;
   std::vector<std::int64_t> fanouts_;
@@ -57,7 +68,12 @@ std::unique_ptr<NeighborSampler> make_importance_sampler(const Lists& topology, 
   require_fanouts(topology.indptr, fanouts);
   if constexpr (is_cached<Lists>) require_parts(topology);
   if (options.batch_dependency == 0) throw std::invalid_argument("the batch dependency must be at least 1");
-  return std::make_unique<ImportanceSampler<Lists>>(topology, std::move(fanouts), options);
+  const bool has_candidates =
+      options.method == ImportanceMethod::balanced_labor || options.method == ImportanceMethod::ladies;
+  if (has_candidates && topology.indptr.size() - 1 <= max_array_nodes) {
+    return std::make_unique<ImportanceSampler<Lists, NodeArray<std::uint64_t>>>(topology, std::move(fanouts), options);
+  }
+  return std::make_unique<ImportanceSampler<Lists, NodeTable<std::uint64_t>>>(topology, std::move(fanouts), options);
 }
 
 template std::unique_ptr<NeighborSampler> make_importance_sampler(const Topology<std::uint32_t>&,

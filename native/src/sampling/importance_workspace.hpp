@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "diskhop/sampling/importance.hpp"
@@ -19,18 +20,20 @@
 
 namespace diskhop {
 
-/// Samples one batch at a time; keeps its memory for the next. Threading: one thread at a time.
-template <typename Lists>
+/// Samples one batch at a time; keeps its memory for the next. Candidates: NodeArray or NodeTable, which numbers the
+/// candidates of a hop. Threading: one thread at a time.
+template <typename Lists, typename Candidates>
 class ImportanceWorkspace {
   using Index = typename Lists::Id;
 
  public:
-  ImportanceWorkspace(const Lists& topology, ImportanceMethod method)
+  ImportanceWorkspace(const Lists& topology, ImportanceMethod method, Candidates table)
       : indptr_(topology.indptr),
         method_(method),
         nodes_(topology.indptr.size() - 1, false),
         edges_(has_edge_weights(method)),
-        reader_(topology) {}
+        reader_(topology),
+        table_(std::move(table)) {}
 
   void start(std::span<const std::int64_t> seeds) {
     reader_.start();
@@ -194,14 +197,19 @@ class ImportanceWorkspace {
   }
 
   void number_candidates(const ListOfNode& list, const Index* neighbors, std::size_t first) {
-    const std::size_t num_known = table_.num_nodes();
-    candidates_.reserve(num_known + list.degree + 1, num_known);
-    table_.reserve(num_known + list.degree, candidates_.data());
     candidate_of_edge_.reserve(first + list.degree, first);
-    for (std::uint64_t edge = 0; edge < list.degree; ++edge) {
-      auto entry = static_cast<std::uint64_t>(neighbors[edge]);
-      table_.number({&entry, 1}, candidates_.data());
-      candidate_of_edge_[first + edge] = static_cast<std::uint32_t>(entry);
+    for (std::uint64_t begin = 0; begin < list.degree; begin += edges_per_part) {
+      const std::size_t count = std::min<std::uint64_t>(list.degree - begin, edges_per_part);
+      std::array<std::uint64_t, edges_per_part> entries;
+      std::transform(neighbors + begin, neighbors + begin + count, entries.begin(),
+                     [](Index neighbor) { return static_cast<std::uint64_t>(neighbor); });
+      const std::size_t num_known = table_.num_nodes();
+      candidates_.reserve(num_known + count + 1, num_known);  // one more value is written
+      table_.reserve(num_known + count, candidates_.data());
+      table_.number({entries.data(), count}, candidates_.data());
+      std::transform(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(count),
+                     candidate_of_edge_.data() + first + begin,
+                     [](std::uint64_t candidate) { return static_cast<std::uint32_t>(candidate); });
     }
     sizes_.resize(table_.num_nodes(), 0);
   }
@@ -263,7 +271,7 @@ class ImportanceWorkspace {
   std::size_t most_edges_in_piece_ = 0;
   std::vector<KeptEdge> kept_;  // of one list
   // Of one hop: its candidates, and what the methods that compare them know of each.
-  NodeTable<std::uint64_t> table_;
+  Candidates table_;
   GrowingArray<std::uint64_t> candidates_;
   GrowingArray<std::uint32_t> candidate_of_edge_;
   std::vector<double> sizes_;

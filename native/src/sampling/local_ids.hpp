@@ -16,6 +16,9 @@
 
 namespace diskhop {
 
+// Up to this many nodes there is a stamp per node (32 MiB per workspace), beyond only for nodes that a batch reaches.
+inline constexpr std::uint64_t max_array_nodes = std::uint64_t{8} << 20;
+
 /// Base and number of the valid stamps. A batch has less than 2^31 nodes: below a base of 2^31 no stamp overflows.
 struct Stamps {
   std::uint32_t base = 1;  // fresh memory is 0: no stamp

@@ -14,9 +14,6 @@
 namespace diskhop {
 namespace {
 
-// Up to this many nodes there is a stamp per node (32 MiB per workspace), beyond only for nodes that a batch reaches.
-constexpr std::uint64_t max_array_nodes = std::uint64_t{8} << 20;
-
 template <typename Lists, typename Word, typename LocalIds>
 class NeighborSamplerOf final : public NeighborSampler {
  public:
