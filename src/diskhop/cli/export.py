@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from diskhop.cli.app import command
 from diskhop.cli.options import COMMON, Json, Overwrite, takes_options
 from diskhop.cli.output import budget_of, print_json, print_pairs, stderr
 from diskhop.config.train import TrainConfig
+from diskhop.errors import ConfigError
 
 
 @command("export")
@@ -22,7 +24,9 @@ def export(
     destination: Annotated[
         Path,
         typer.Argument(
-            metavar="DEST", help="New folder for a dataset; new .npy, .parquet or .tsv file for embeddings."
+            metavar="DEST",
+            help="New folder for a dataset; for embeddings a new .npy, .parquet or .tsv file, or a .faiss "
+            "or .usearch index.",
         ),
     ],
     *,
@@ -32,6 +36,24 @@ def export(
             "--format", metavar="NAME", help="Format of a dataset: numpy, parquet or graphbolt.", rich_help_panel=COMMON
         ),
     ] = "numpy",
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Nearness in an index: cosine, dot or l2. [default: cosine]",
+            rich_help_panel=COMMON,
+            show_default=False,
+        ),
+    ] = None,
+    ann: Annotated[
+        bool,
+        typer.Option(
+            "--ann",
+            metavar="",
+            help="Make a .faiss an approximate index (HNSW), not an exact one; .usearch always is one.",
+            rich_help_panel=COMMON,
+        ),
+    ] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
     given: dict[str, Any],
@@ -44,8 +66,11 @@ def export(
     from diskhop.ui.progress import stage_progress
 
     if (source / CONFIG_FILE).exists():
-        _export_embeddings(source, destination, overwrite=overwrite, as_json=as_json)
+        of_index = {"by": by, "ann": ann, "memory": given.get("memory_bytes"), "threads": given.get("threads")}
+        _export_embeddings(source, destination, of_index, overwrite=overwrite, as_json=as_json)
         return
+    if by is not None or ann:
+        raise ConfigError(f"--{'by' if by else 'ann'} is for indexes of embeddings, and {source} is no run; remove it")
     budget = budget_of(given)
     with stage_progress(stderr) as progress:
         exported = export_dataset(
@@ -69,12 +94,14 @@ def export(
     print_pairs([("exported", f"{source} to {exported.path}"), *files])
 
 
-def _export_embeddings(run: Path, destination: Path, *, overwrite: bool, as_json: bool) -> None:
+def _export_embeddings(
+    run: Path, destination: Path, of_index: Mapping[str, Any], *, overwrite: bool, as_json: bool
+) -> None:
     from diskhop.runs.embedding.export import export_embeddings
     from diskhop.ui.progress import stage_progress
 
     with stage_progress(stderr) as progress:
-        export_embeddings(run, destination, partial(progress, "writing embeddings"), overwrite=overwrite)
+        export_embeddings(run, destination, partial(progress, "writing embeddings"), overwrite=overwrite, **of_index)
     num_bytes = destination.stat().st_size
     if as_json:
         print_json({"path": str(destination), "bytes": num_bytes})

@@ -3,7 +3,7 @@
 Nodes come in the ascending order of the source's ids, as exported graphs have them. `.npy`: float32 (nodes, dim).
 `.parquet`: columns id, name (where nodes have names) and embedding, a list of dim floats. `.tsv`: a line per node with
 its name, or its id, and its values; names with tabs, line breaks or quotes are quoted, as Python's csv module reads
-them.
+them. `.faiss` and `.usearch`: an index (index.py).
 """
 
 from __future__ import annotations
@@ -12,17 +12,26 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from diskhop.budget import parse_sizes
 from diskhop.dataset.names import Names, as_field
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import require_free_space, require_parent
 from diskhop.io.destinations import new_file, require_new_file
+from diskhop.runs.embedding.index import (
+    COSINE,
+    INDEXES,
+    NAMES_SUFFIX,
+    Block,
+    IndexOptions,
+    require_index,
+    write_index,
+    write_names,
+)
 from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runs.embedding.places import Places
 
@@ -32,32 +41,43 @@ _ROOM = 4
 _TEXT_BYTES = 16
 
 
-class Block(NamedTuple):
-    """Embeddings of nodes by their ranks (see Places), from rank `start` on, float32 (nodes, dim)."""
-
-    start: int
-    values: NDArray[np.float32]
-
-
 def export_embeddings(
     run: Path | str | OpenRun,
     path: Path | str,
     progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     overwrite: bool = False,
+    by: str | None = None,
+    ann: bool = False,
+    memory: int | str | None = None,
+    threads: int | None = None,
 ) -> Path:
     """Write the last commit's embeddings to a file, in the format of its suffix; the file appears whole.
 
     Partitions are read once per block of nodes; a block fills a quarter of the run's budget. progress: called with
-    nodes done and in total. overwrite: whether a file that is there is replaced. Raises ConfigError for an unknown
-    suffix, DestinationError, ReadError; TrainingError for a run without a commit.
+    nodes done and in total. overwrite: whether a file that is there is replaced.
+
+    Of an index, .faiss or .usearch:
+    by: nearness: cosine (default), dot or l2.
+    ann: write an approximate index, HNSW, to .faiss, instead of an exact one; .usearch always is one.
+    memory: bytes, or a size such as '2GB', for building an approximate index; default: that of the run.
+    threads: threads that build it; default: all cores.
+
+    Raises ConfigError for an unknown suffix, an option that does not apply and a package that is missing, BudgetError
+    for an approximate index beyond the memory, DestinationError, ReadError; TrainingError for a run without a commit.
     """
     path = Path(path)
-    if path.suffix not in EXPORTS:
-        raise ConfigError(f"{path}: embeddings are exported to {', '.join(EXPORTS)}; use {path.stem}.npy")
+    _require_suffix(path, by=by, ann=ann)
     require_new_file(path, overwrite=overwrite)
     opened = run if isinstance(run, OpenRun) else open_run(run)
     layout, places = opened.reader.layout, Places(opened.dataset, opened.permutation)
+    memory_bytes = parse_sizes(memory=memory).get("memory_bytes", opened.config.memory_bytes)
+    options = IndexOptions(by=by or COSINE, is_approximate=ann, memory_bytes=memory_bytes, threads=threads)
+    names_path = path.with_name(path.name + NAMES_SUFFIX)
+    if path.suffix in INDEXES:
+        require_index(path, layout.num_nodes, layout.dim, options)
+        if places.names().are_given:
+            require_new_file(names_path, overwrite=overwrite)
     value_bytes = _TEXT_BYTES if path.suffix == ".tsv" else 4
     require_free_space(require_parent(path), value_bytes * layout.num_nodes * layout.dim, "the embeddings")
 
@@ -67,8 +87,22 @@ def export_embeddings(
             progress(block.start + len(block.values), layout.num_nodes)
 
     with new_file(path, overwrite=overwrite) as partial:
-        EXPORTS[path.suffix](partial, places.names(), layout.dim, blocks())
+        if path.suffix in EXPORTS:
+            EXPORTS[path.suffix](partial, places.names(), layout.dim, blocks())
+        else:
+            write_index(partial, path.suffix, places.names(), layout.dim, blocks(), options)
+            if places.names().are_given:
+                with new_file(names_path, overwrite=overwrite) as partial_names:
+                    write_names(partial_names, places.names())
     return path
+
+
+def _require_suffix(path: Path, *, by: str | None, ann: bool) -> None:
+    if path.suffix not in (*EXPORTS, *INDEXES):
+        raise ConfigError(f"{path}: embeddings are exported to {', '.join((*EXPORTS, *INDEXES))}; use {path.stem}.npy")
+    if path.suffix in EXPORTS and (by is not None or ann):
+        option = "--ann" if by is None else "--by"
+        raise ConfigError(f"{path}: {option} is an option of an index; remove it, or use {path.stem}.faiss")
 
 
 def _blocks(run: OpenRun, places: Places) -> Iterator[Block]:
