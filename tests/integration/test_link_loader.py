@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils.data import SubsetRandomSampler
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader
-from torch_geometric.sampler import NegativeSampling
+from torch_geometric.sampler import BaseSampler, NegativeSampling, NodeSamplerInput, SamplerOutput
+from torch_geometric.sampler.neighbor_sampler import edge_sample
 
 from diskhop import LinkNeighborLoader, PygStores, from_pyg
 from diskhop.dataset.dataset import Dataset
@@ -117,16 +118,37 @@ def test_a_batch_has_pygs_fields_whatever_carries_it(dataset: Dataset, tmp_path:
                 assert_equal(ours, theirs)
 
 
+class PygsLinks(BaseSampler):  # type: ignore[misc]
+    """Links and negatives as PyG makes them."""
+
+    def __init__(self, nodes: Any, *, disjoint: bool) -> None:
+        self._nodes = nodes
+        self._disjoint = disjoint
+
+    def sample_from_nodes(self, index: Any, **kwargs: Any) -> SamplerOutput:
+        """See BaseSampler."""
+        return self._nodes.sample_from_nodes(index)
+
+    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> SamplerOutput:
+        """See BaseSampler."""
+
+        def sample(seeds: Tensor, _times: Any) -> SamplerOutput:
+            return self._nodes.sample_from_nodes(NodeSamplerInput(None, seeds))
+
+        return edge_sample(index, sample, NUM_NODES, self._disjoint, neg_sampling=neg_sampling)
+
+
 @pytest.mark.parametrize("neg_sampling", [None, "binary", TRIPLETS])
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_batches_have_the_fields_that_pyg_makes(dataset: Dataset, neg_sampling: Any, disjoint: bool) -> None:
-    """PyG's own loader makes the links of the other batch, over the same sampler."""
+    """PyG's own function makes the links of the other batch, over the same sampler of nodes."""
     with (
         load(dataset, neg_sampling=neg_sampling, disjoint=disjoint) as ours,
         PygStores(dataset, [5, 4], disjoint=disjoint, batch_size=20, memory="50MB") as stores,
     ):
         index = (None, PAIRS)
-        theirs = LinkLoader(stores.data, stores.sampler, index, neg_sampling=neg_sampling, batch_size=20)
+        sampler = PygsLinks(stores.sampler, disjoint=disjoint)
+        theirs = LinkLoader(stores.data, sampler, index, neg_sampling=neg_sampling, batch_size=20)
         for mine, pygs in zip(ours, theirs, strict=True):
             of_links = {name for name in pygs.to_dict() if "label" in name or "index" in name or name in ("batch",)}
             assert {name for name in of_links if pygs[name] is not None} <= mine.to_dict().keys()

@@ -83,15 +83,33 @@ def test_ways_to_sample_are_those_of_our_loader(tmp_path: Path, ways: dict[str, 
                 assert name not in other or torch.equal(one[name], other[name]), name
 
 
-def test_links_are_sampled_without_times(pair: tuple[Data, Dataset]) -> None:
+@pytest.mark.parametrize("ways", [{}, {"disjoint": True}, {"time_attr": "time"}], ids=str)
+@pytest.mark.parametrize("neg_sampling", [None, NegativeSampling("binary", 1.5), NegativeSampling("triplet", 2)])
+def test_links_are_those_of_our_own_loader(
+    pair: tuple[Data, Dataset], neg_sampling: NegativeSampling | None, ways: dict[str, Any]
+) -> None:
     data, dataset = pair
-    links = data.edge_index[:, :10]
-    with stores_of(dataset, disjoint=True) as stores:
-        batch = next(iter(LinkLoader(stores.data, stores.sampler, edge_label_index=(None, links), batch_size=5)))
-        assert torch.equal(batch.n_id[batch.edge_label_index], links[:, :5])
-        assert batch.batch.max() == 4
-    with stores_of(dataset, time_attr="time") as stores, pytest.raises(ConfigError, match="without times here"):
-        next(iter(LinkLoader(stores.data, stores.sampler, edge_label_index=(None, links), batch_size=5)))
+    links = data.edge_index[:, :60]
+    times = {"edge_label_time": data.time[links].max(0).values} if "time_attr" in ways else {}
+    arguments: dict[str, Any] = {"neg_sampling": neg_sampling, "batch_size": 20, **times}
+    with (
+        stores_of(dataset, **ways) as stores,
+        diskhop.LinkNeighborLoader(
+            dataset, [4, 3], edge_label_index=links, memory="100MB", **ways, **arguments
+        ) as ours,
+    ):
+        theirs = LinkLoader(stores.data, stores.sampler, edge_label_index=(None, links), **arguments)
+        for one, other in zip(theirs, ours, strict=True):
+            for name in ("n_id", "edge_index", "x", "batch", "edge_label", "edge_label_index", "edge_label_time"):
+                assert name not in other or torch.equal(one[name], other[name]), name
+            for name in ("src_index", "dst_pos_index", "dst_neg_index", "seed_time", "input_id"):
+                assert name not in other or torch.equal(one[name], other[name]), name
+    if times:
+        with (
+            stores_of(dataset, **ways) as stores,
+            pytest.raises(ConfigError, match="'edge_label_time' is not set"),
+        ):
+            next(iter(LinkLoader(stores.data, stores.sampler, edge_label_index=(None, links), batch_size=5)))
 
 
 def test_every_attribute_of_a_batch_is_asked_for_at_once(

@@ -25,7 +25,7 @@ from diskhop.loaders.input_links import InputLinks, resolve_input_links
 from diskhop.loaders.link_negatives import resolve_negatives
 from diskhop.loaders.planned import PlannedLoader
 from diskhop.loaders.settings import LoaderSettings
-from diskhop.loaders.ways import is_disjoint, resolve_ways
+from diskhop.loaders.ways import is_disjoint, require_times, resolve_ways
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch
@@ -114,7 +114,7 @@ class LinkNeighborLoader(PlannedLoader):
     ) -> None:
         refused = {"transform_sampler_output": transform_sampler_output, "neighbor_sampler": neighbor_sampler}
         refuse_unsupported("LinkNeighborLoader", refused)
-        _require_both(edge_label_time, time_attr)
+        require_times(edge_label_time, time_attr)
         ways = resolve_ways(
             replace=replace,
             subgraph_type=subgraph_type,
@@ -231,20 +231,6 @@ class LinkNeighborLoader(PlannedLoader):
 
     def _inputs_hash(self) -> str:
         return replace(self._links, negatives=None).digest()
-
-
-def _require_both(edge_label_time: Any, time_attr: Any) -> None:
-    """Raise ConfigError if only one of the times of links and of the graph is given."""
-    if edge_label_time is None and time_attr is not None:
-        raise ConfigError(
-            f"time_attr {time_attr!r} needs the times of the links, and 'edge_label_time' is not set; "
-            "pass one time per link, or leave time_attr out"
-        )
-    if edge_label_time is not None and time_attr is None:
-        raise ConfigError(
-            "edge_label_time has no effect without times of nodes or edges, and 'time_attr' is not set; "
-            "pass their name as time_attr"
-        )
 
 
 def _with_labels_of(inputs: InputLinks, mode: str | None) -> InputLinks:

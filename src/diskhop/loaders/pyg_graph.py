@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,16 +13,28 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.dataset.id_map import IdMap
+from diskhop.loaders.link_negatives import resolve_negatives
 from diskhop.loaders.loader_data import LoaderData
+from diskhop.loaders.node_arrays import node_array
 from diskhop.loaders.opened import OpenGraph
 from diskhop.loaders.repeated import repeat_seeds
-from diskhop.loaders.ways import is_disjoint, resolve_input_time, times_of
+from diskhop.loaders.ways import is_disjoint, require_times, resolve_input_time, times_of
 from diskhop.pipeline.pipeline import Pipeline
 from diskhop.pipeline.single import SingleBatches
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec, SeedTimes, SourceIds
 from diskhop.runtime.process import OwnerProcess
+from diskhop.sampling.links import GivenEnds, LinkBatch, Links
+from diskhop.sampling.negatives import DrawKey, Negatives
 from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.seeds import SeedSet, distinct_seeds
+
+
+class PygSample(NamedTuple):
+    """A sampled batch, the ids of its nodes, and the source's numbers of its edges, if the dataset has them."""
+
+    batch: SampledBatch
+    ids: SourceIds
+    edge_ids: torch.Tensor | None
 
 
 class PygGraph:
@@ -73,13 +86,10 @@ class PygGraph:
         """Type of the edges as PyG names it; None for a graph without types."""
         return self.data.only_edges.ends if self.data.is_typed else None
 
-    def sample(
-        self, ids: NDArray[np.int64], input_time: Any = None
-    ) -> tuple[SampledBatch, SourceIds, torch.Tensor | None]:
+    def sample(self, ids: NDArray[np.int64], input_time: Any = None) -> PygSample:
         """Sample the neighbourhood of seed nodes, given by ids of the source; some may repeat.
 
         input_time: see NeighborLoader.
-        Returns the batch, the ids of its nodes, and the source's numbers of its edges, if the dataset has them.
         """
         opened = self._open()
         seeds = opened.id_map.rows(SourceIds(ids), "input_nodes")
@@ -88,8 +98,25 @@ class PygGraph:
         sampled = opened.sample(seeds if self.is_disjoint else distinct_seeds(seeds), epoch, number, times)
         if len(seeds) > sampled.num_seeds:
             sampled, _ = repeat_seeds(sampled, seeds)
-        edge_ids = opened.maker.values.edge_ids(sampled.edge_positions)
-        return sampled, opened.id_map.ids(NodeRows(sampled.node_ids)), edge_ids
+        return opened.with_ids(sampled)
+
+    def sample_links(self, pairs: NDArray[np.int64], link_time: Any, neg_sampling: Any) -> tuple[LinkBatch, PygSample]:
+        """Sample the neighbourhood of the ends of links, and of their negatives.
+
+        pairs: ids of the source, int64 (2, links). link_time, neg_sampling: see LinkNeighborLoader.
+        """
+        opened = self._open()
+        rows = opened.id_map.rows(SourceIds(pairs.reshape(-1)), "edge_label_index").reshape(2, -1)
+        require_times(link_time, None if self.times is None else self.times.name)
+        links = Links(
+            ends=GivenEnds(rows),
+            times=None if link_time is None else node_array("edge_label_time", link_time),
+            negatives=opened.negatives(neg_sampling),
+            is_disjoint=self.is_disjoint,
+        )
+        epoch, number = self._next_draw()
+        batch = links.batch_of(np.arange(rows.shape[1]), DrawKey(self._seed, Purpose.TRAIN, epoch, number))
+        return batch, opened.with_ids(opened.sample(batch.seeds, epoch, number, batch.times))
 
     def fetch(self, names: list[str], ids: NDArray[np.int64]) -> dict[str, torch.Tensor]:
         """Return attributes of nodes by name, (ids, *shape) each. Features are fetched once, through the store."""
@@ -172,12 +199,29 @@ class _OpenHere:
         self.id_map = graph.data.id_map()
         self._open = graph.open_graph(budget, self.id_map)
         self._pipeline: Pipeline | None = None
+        self._negatives: tuple[Any, Negatives | None] = None, None
+        self._held = ExitStack()
         self._use()
 
     def sample(self, seeds: NodeIds, epoch: int, number: int, times: SeedTimes) -> SampledBatch:
         """Sample the neighbourhood of rows, each once unless it has a subgraph of its own."""
         self._use()
         return self._sampler.sample(seeds, purpose=Purpose.TRAIN, epoch=epoch, number=number, times=times)
+
+    def with_ids(self, sampled: SampledBatch) -> PygSample:
+        """Return a batch with the ids of its nodes and edges."""
+        edge_ids = self.maker.values.edge_ids(sampled.edge_positions)
+        return PygSample(sampled, self.id_map.ids(NodeRows(sampled.node_ids)), edge_ids)
+
+    def negatives(self, neg_sampling: Any) -> Negatives | None:
+        """Return how negatives are drawn, which takes memory for weights and times of nodes."""
+        given, made = self._negatives
+        if given is not neg_sampling:
+            self._held.close()
+            made = resolve_negatives(self._graph.data, self.id_map, self._graph.sampler, neg_sampling, None)
+            self._held.enter_context(self._budget.reserve("negatives", 0 if made is None else made.num_bytes))
+            self._negatives = neg_sampling, made
+        return made
 
     def fetch(self, rows: NodeIds) -> torch.Tensor:
         """Return features of rows, in the dtype that batches have them in."""
@@ -189,6 +233,7 @@ class _OpenHere:
 
     def close(self) -> None:
         """Return memory and close files."""
+        self._held.close()
         self._open.close()
 
     def _use(self) -> None:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from torch_geometric.data import FeatureStore, GraphStore
 from torch_geometric.data.feature_store import TensorAttr
 from torch_geometric.data.graph_store import EdgeAttr
-from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, SamplerOutput
-from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from diskhop.config.options import check_arguments, check_options
 from diskhop.config.train import SampledConfig
@@ -28,8 +26,8 @@ from diskhop.loaders.arguments import resolve_sampler
 from diskhop.loaders.checks import path_of, require_texts, size_of
 from diskhop.loaders.opened import graph_of
 from diskhop.loaders.pyg_graph import PygGraph
+from diskhop.loaders.pyg_sampler import DiskSampler
 from diskhop.loaders.ways import resolve_ways
-from diskhop.nn.layers.aggregate import Block
 from diskhop.protocols import NodeRows
 from diskhop.system.memory import default_memory_bytes
 
@@ -47,8 +45,8 @@ class PygStores:
 
     dataset: a Dataset or its path.
     num_neighbors: neighbours drawn per hop, -1 for all; or a SamplerSpec.
-    replace, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr: see NeighborLoader. Links are sampled
-        without times.
+    replace, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr: see NeighborLoader. Links and their
+        negatives are as in LinkNeighborLoader.
     batch_size: seed nodes per batch that memory is divided for. Larger batches take what is left.
     batches_per_epoch: number of batches after which draws are those of the next epoch, without workers; default: none.
     memory, store, engine, threads, cache, pinned, disk, scratch, seed: see NeighborLoader.
@@ -214,60 +212,6 @@ class DiskEdges(GraphStore):  # type: ignore[misc]
 
     def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
         raise ConfigError("edges cannot be removed from a dataset on disk; import the graph without them")
-
-
-class DiskSampler(BaseSampler):  # type: ignore[misc]
-    """Samples neighbours from disk for PyG's loaders."""
-
-    def __init__(self, graph: PygGraph) -> None:
-        self._graph = graph
-
-    def sample_from_nodes(self, index: Any, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
-        """Sample the neighbourhood of seed nodes; see BaseSampler."""
-        return node_sample(index, self._sample)
-
-    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> SamplerOutput | HeteroSamplerOutput:
-        """Sample the neighbourhood of the ends of edges, and of negatives, which PyG draws; see BaseSampler."""
-        num_ids = DiskEdges(self._graph).get_all_edge_attrs()[0].size[0]
-        num_nodes = num_ids if self._graph.node_type is None else {self._graph.node_type: num_ids}
-        if self._graph.times is not None:
-            raise ConfigError("links are sampled without times here; leave out time_attr")
-        disjoint = self._graph.is_disjoint
-        return edge_sample(index, self._sample, num_nodes, disjoint=disjoint, neg_sampling=neg_sampling)
-
-    def _sample(self, seeds: Any, times: Any) -> SamplerOutput | HeteroSamplerOutput:
-        if isinstance(times, dict):
-            times = times.get(self._graph.node_type)
-        node_type, edge_type = self._graph.node_type, self._graph.edge_type
-        if isinstance(seeds, dict):
-            if [*seeds] != [node_type]:
-                raise ConfigError(f"seed nodes are of type {', '.join(map(str, seeds))}, and the nodes are {node_type}")
-            seeds = seeds[node_type]
-        sampled, ids, edge_ids = self._graph.sample(seeds.numpy(), times)
-        row, col = Block.of(sampled).layer(0).edge_index()
-        node = torch.from_numpy(ids)
-        batch = None if sampled.seed_of is None else torch.from_numpy(sampled.seed_of)
-        num_nodes = [*sampled.num_sampled_nodes] if sampled.by_hop else None
-        num_edges = [*sampled.num_sampled_edges] if sampled.by_hop else None
-        if node_type is None:
-            return SamplerOutput(
-                node=node,
-                row=row,
-                col=col,
-                edge=edge_ids,
-                batch=batch,
-                num_sampled_nodes=num_nodes,
-                num_sampled_edges=num_edges,
-            )
-        return HeteroSamplerOutput(
-            node={node_type: node},
-            row={edge_type: row},
-            col={edge_type: col},
-            edge={edge_type: edge_ids},
-            batch=None if batch is None else {node_type: batch},
-            num_sampled_nodes=None if num_nodes is None else {node_type: num_nodes},
-            num_sampled_edges=None if num_edges is None else {edge_type: num_edges},
-        )
 
 
 def _ids_of(index: Any, data: Dataset) -> NDArray[np.int64]:

@@ -83,3 +83,17 @@ def resolve_input_time(dataset: Dataset, sampler: SamplerSpec, input_time: Any, 
     hint = "pass one time per input node"
     require(is_fit, "input_time", f"{num_seeds} whole numbers, one per input node", input_time, hint)
     return np.ascontiguousarray(given)
+
+
+def require_times(edge_label_time: Any, time_attr: Any) -> None:
+    """Raise ConfigError if only one of the times of links and of the graph is given."""
+    if edge_label_time is None and time_attr is not None:
+        raise ConfigError(
+            f"time_attr {time_attr!r} needs the times of the links, and 'edge_label_time' is not set; "
+            "pass one time per link, or leave time_attr out"
+        )
+    if edge_label_time is not None and time_attr is None:
+        raise ConfigError(
+            "edge_label_time has no effect without times of nodes or edges, and 'time_attr' is not set; "
+            "pass their name as time_attr"
+        )
