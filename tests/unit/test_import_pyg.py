@@ -332,6 +332,11 @@ def test_other_objects_are_refused(tmp_path: Path, data: Any) -> None:
         diskhop.from_pyg(data, tmp_path / "graph")
 
 
+def test_data_that_counts_its_nodes_needs_no_edges(tmp_path: Path) -> None:
+    dataset = diskhop.from_pyg(Data(num_nodes=5), tmp_path / "graph")
+    assert (dataset.num_nodes, dataset.num_edges) == (5, 0)
+
+
 def test_events_are_no_graph(tmp_path: Path) -> None:
     events = TemporalData(src=torch.tensor([0]), dst=torch.tensor([1]), t=torch.tensor([5]))
     with pytest.raises(SourceError, match="has no edge_index"):

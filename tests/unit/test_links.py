@@ -77,6 +77,25 @@ def test_draws_are_keyed() -> None:
     assert all(drawn[0] != each for each in drawn[1:])
 
 
+def test_draws_are_the_same_on_every_machine() -> None:
+    """Recorded once: no library or processor may change them."""
+    key = DrawKey(7, Purpose.TRAIN, 3, 11)
+    assert key.fractions(0, 2).tolist() == [0.7492035301153046, 0.6110850759258675]
+    weighted = candidates(8, weights=np.array([0, 0.1, 0.2, 0.3, 0.4, 0, 2, 1e-9]))
+    drawn = Negatives(mode="binary", amount=1.5, sources=candidates(1000), destinations=weighted).draw(6, None, key)
+    assert drawn[0].tolist() == [749, 611, 597, 921, 385, 631, 741, 155, 761]
+    assert drawn[1].tolist() == [6, 6, 4, 6, 2, 4, 1, 6, 6]
+    links = Links(ends=GivenEnds(random_ends(100)), shuffled_by=shuffle_key(7, Purpose.TRAIN, 3))
+    assert links.positions(8, 2).tolist() == [7, 8, 60, 55, 14, 9, 52, 94]
+
+
+def test_a_link_may_be_there_repeatedly() -> None:
+    links = Links(ends=GivenEnds(np.array([[3, 3, 5], [4, 4, 3]])))
+    batch = links.batch(3, KEY)
+    assert batch.seeds.tolist() == [3, 4, 5]
+    assert (batch.sources.tolist(), batch.destinations.tolist()) == ([0, 0, 2], [1, 1, 0])
+
+
 def test_a_shuffled_pass_has_every_link_once() -> None:
     links = replace(Links(ends=GivenEnds(random_ends(103))), shuffled_by=shuffle_key(3, Purpose.TRAIN, 0))
     order = np.concatenate([links.positions(10, number) for number in range(11)])
