@@ -335,6 +335,11 @@ def test_other_objects_are_refused(tmp_path: Path, data: Any) -> None:
 def test_data_that_counts_its_nodes_needs_no_edges(tmp_path: Path) -> None:
     dataset = diskhop.from_pyg(Data(num_nodes=5), tmp_path / "graph")
     assert (dataset.num_nodes, dataset.num_edges) == (5, 0)
+    typed = diskhop.from_pyg(HeteroData(paper={"num_nodes": 5}), tmp_path / "typed")
+    assert [edges.ends for edges in typed.edges.values()] == [("paper", "to", "paper")]
+    assert (typed.num_nodes, typed.num_edges) == (5, 0)
+    with pytest.raises(SourceError, match="has no edges; add an edge type"):
+        diskhop.from_pyg(HeteroData(a={"num_nodes": 5}, b={"num_nodes": 5}), tmp_path / "several")
 
 
 def test_events_are_no_graph(tmp_path: Path) -> None:

@@ -184,9 +184,11 @@ class PygGraph:
     def _open_types(self, data: Any) -> list[Attributes]:
         stores = [Attributes("data", data.stores[0])]
         of_nodes: dict[str, Attributes] = {}
+        is_counted = False
         for node_type, items in data.node_items():
             _check_type_name(node_type, f"data[{node_type!r}]")
             of_nodes[node_type] = Attributes(f"data[{node_type!r}]", items)
+            is_counted = "num_nodes" in of_nodes[node_type].names()
             self._nodes[node_type] = NodeAttributes(of_nodes[node_type], self._label_kind)
         for ends, items in data.edge_items():
             where = f"data[{', '.join(map(repr, ends))}]"
@@ -203,6 +205,12 @@ class PygGraph:
                 if node_type not in self._nodes:
                     _check_type_name(node_type, where)
                     self._nodes[node_type] = NodeAttributes(Attributes(f"data[{node_type!r}]", {}))
+        if not self._edges and len(of_nodes) == 1 and is_counted:
+            # As in Data: who counts the nodes of the only type and names no edges means a graph without edges.
+            (node_type,) = of_nodes
+            nothing = Attributes(f"data[{node_type!r}, 'to', {node_type!r}]", {})
+            edges = EdgeAttributes(nothing, node_type, node_type, may_be_missing=True)
+            self._edges["__".join((node_type, "to", node_type))] = edges
         if not self._edges:
             raise SourceError("data: has no edges; add an edge type with edge_index")
         for node_type, store in of_nodes.items():
