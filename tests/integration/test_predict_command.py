@@ -200,12 +200,12 @@ def test_ctrl_c_leaves_nothing_half_written_and_the_next_call_resumes(folder: Pa
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from diskhop.predicting.streamed.compute import Computation
-fused = Computation._fused
+make_next = Computation._make_next
 def interrupt(self, number):
     if number == 1:
         os.kill(os.getpid(), signal.SIGINT)
-    fused(self, number)
-Computation._fused = interrupt
+    make_next(self, number)
+Computation._make_next = interrupt
 from diskhop.cli import run
 sys.exit(run({arguments!r}))
 """

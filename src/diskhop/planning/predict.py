@@ -1,13 +1,13 @@
 """Planning of prediction layer by layer: a pure function from a model's shape, counts and a budget to blocks and bytes.
 
 A layer *sums* some columns over the neighbours of every node. A *block* is as many of these columns as memory holds, of
-all rows that an edge may need. If it is all of them, sums go on to the layer's products at once; otherwise they are
-written, and read again with the rows' own values (PP-GNN's propagation, for layers with parameters).
+all rows that an edge may need (PP-GNN's propagation, for layers with parameters). Sums of the last block go on to the
+layer's products at once; those of earlier ones are written, and read again with the rows' own values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -21,10 +21,11 @@ from diskhop.planning.predict_sizes import (
     LayerShape,
     Sizes,
     StreamedWork,
-    layer_memory,
+    first_rows_memory,
     product_rows,
+    products_memory,
     reading_outputs_bytes,
-    row_memory,
+    sums_memory,
 )
 from diskhop.plans import PlannedSteps, Prediction, RunPlan, StepPlan
 
@@ -34,7 +35,6 @@ _FLOPS_PER_SECOND = 50e9
 _THREADS_POWER = 0.8
 # Parts take at most 1 / this of memory, so that most is left for the block.
 _PARTS_SHARE = 4
-_MOST_PARTS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,7 @@ class StreamedPlan(PlannedSteps, RunPlan):
 
     layers: one per layer.
     part_rows: rows of a part that is read, computed and written together.
-    parts_at_once: parts that are summed together.
-    workers: parts that are multiplied at the same time, each with as many of the threads as the others.
+    workers: parts that are computed at the same time, each with as many of the threads as the others.
     product_rows: rows per product.
     stretch_edges: edges that are read together.
     steps: the work, in order.
@@ -54,7 +53,6 @@ class StreamedPlan(PlannedSteps, RunPlan):
 
     layers: tuple[LayerPlan, ...]
     part_rows: int
-    parts_at_once: int
     workers: int
     product_rows: int
     stretch_edges: int
@@ -84,17 +82,18 @@ def plan_streamed(
     engine: str,
     disk: DiskModel,
     later: Mapping[str, int] = MappingProxyType({}),
-    block_tiles: Sequence[int] = (),
+    blocks: Sequence[Sequence[int]] = (),
 ) -> StreamedPlan:
     """Choose the widest blocks that fit into memory, and predict the work. Raises BudgetError.
 
     later: memory by name of what reads the outputs, in bytes.
-    block_tiles: tiles per block of each layer, to be kept.
+    blocks: tiles of each layer's blocks, to be kept.
     """
     sizes = _choose_sizes(work, memory_bytes - sum(later.values()), memory_bytes, threads)
-    kept = block_tiles or [0] * len(work.layers)
-    layers = tuple(_plan_layer(work, number, sizes, memory_bytes, kept[number]) for number in range(len(work.layers)))
-    sizes = _with_rest(work, layers, sizes, memory_bytes, threads)
+    kept = blocks or [()] * len(work.layers)
+    layers = tuple(
+        _plan_layer(work, number, sizes, memory_bytes, tuple(kept[number])) for number in range(len(work.layers))
+    )
     reserved = _largest_phase(work, layers, sizes)
     reading = {"reading outputs": reading_outputs_bytes(work.wanted_tiles, sizes.part_rows, threads), **later}
     Budget(memory_bytes).require(max(reserved, reading, key=lambda phase: sum(phase.values())))
@@ -108,7 +107,6 @@ def plan_streamed(
         reasons=reasons,
         layers=layers,
         part_rows=sizes.part_rows,
-        parts_at_once=sizes.parts_at_once,
         workers=sizes.workers,
         product_rows=sizes.product_rows,
         stretch_edges=sizes.stretch_edges,
@@ -133,67 +131,65 @@ def plan_streamed(
 
 
 def _choose_sizes(work: StreamedWork, reading_bytes: int, memory_bytes: int, threads: int) -> Sizes:
-    """Choose the parts. reading_bytes: memory for reading the outputs."""
+    """Choose the parts: a worker for every thread, or as many as memory holds.
+
+    reading_bytes: memory for reading the outputs.
+    """
     rows = product_rows(work)
     stretch = stretch_edges(work.graph.num_edges, memory_bytes, work.graph.index_bytes)
-    part_rows = TILE_ROWS
-    while part_rows > rows:
-        sizes = Sizes(part_rows, rows, stretch)
-        needed = max(sum(row_memory(work, number, sizes).values()) for number in range(len(work.layers) + 1))
-        is_read = reading_outputs_bytes(work.wanted_tiles, part_rows, threads) <= reading_bytes
-        if is_read and needed <= memory_bytes // _PARTS_SHARE:
-            break
-        part_rows //= 2
-    return Sizes(part_rows, rows, stretch)
+
+    def is_small(sizes: Sizes) -> bool:
+        passes = [products_memory(work, number, 0, 1, sizes) for number in range(len(work.layers))]
+        needed = max(sum(phase.values()) for phase in [*passes, first_rows_memory(work, sizes)])
+        is_read = reading_outputs_bytes(work.wanted_tiles, sizes.part_rows, threads) <= reading_bytes
+        return is_read and needed <= memory_bytes // _PARTS_SHARE
+
+    parts = [TILE_ROWS >> power for power in range(TILE_ROWS.bit_length()) if TILE_ROWS >> power > rows]
+    workers = [count for count in range(threads, 0, -1) if threads % count == 0]
+    found = (Sizes(part_rows, rows, stretch, count) for count in workers for part_rows in parts)
+    return next(filter(is_small, found), Sizes(rows, rows, stretch, 1))
 
 
-def _with_rest(work: StreamedWork, layers: Sequence[LayerPlan], sizes: Sizes, memory_bytes: int, threads: int) -> Sizes:
-    """Share out what the blocks leave: parts that are summed or multiplied at the same time.
-
-    A few thousand rows alone have too few edges to share among threads.
-    """
-
-    def fits(wanted: Sizes) -> bool:
-        return sum(_largest_phase(work, layers, wanted).values()) <= memory_bytes
-
-    most_parts = min(_MOST_PARTS_AT_ONCE, -(-work.graph.num_nodes // sizes.part_rows))
-    at_once = (replace(sizes, parts_at_once=1 << power) for power in range(most_parts.bit_length() - 1, 0, -1))
-    sizes = next(filter(fits, at_once), sizes)
-    # Each worker has as many threads as the others.
-    shared = (replace(sizes, workers=count) for count in range(threads, 1, -1) if threads % count == 0)
-    return next(filter(fits, shared), sizes)
-
-
-def _plan_layer(work: StreamedWork, number: int, sizes: Sizes, memory_bytes: int, kept_tiles: int) -> LayerPlan:
-    """Choose the blocks of a layer. kept_tiles: tiles per block, or 0 for as many as fit."""
+def _plan_layer(
+    work: StreamedWork, number: int, sizes: Sizes, memory_bytes: int, kept_blocks: tuple[int, ...]
+) -> LayerPlan:
+    """Choose the blocks of a layer, unless some are kept: as few as fit, the last one as wide as fits."""
     shape, graph = work.layers[number], work.graph
     block_rows = graph.num_nodes if shape.needs_own_row else max(1, graph.num_sources)
 
-    def planned(tiles: int, is_fused: bool) -> LayerPlan:
-        return LayerPlan(
-            aggregates_first=shape.aggregates_first,
-            block_tiles=tiles,
-            num_blocks=-(-shape.summed_tiles // tiles),
-            block_rows=block_rows,
-            is_fused=is_fused,
-        )
+    def widest(memory: Callable[[StreamedWork, int, int, int, Sizes], dict[str, int]]) -> int:
+        def fits(tiles: int) -> bool:
+            return sum(memory(work, number, block_rows, tiles, sizes).values()) <= memory_bytes
 
-    def fits(layer: LayerPlan) -> bool:
-        return sum(layer_memory(work, number, layer, sizes).values()) <= memory_bytes
+        return next(filter(fits, range(shape.summed_tiles, 1, -1)), 1)
 
-    fused = planned(shape.summed_tiles, is_fused=True)
-    if fits(fused) and kept_tiles in (0, shape.summed_tiles):
-        return fused
-    if kept_tiles:
-        return planned(kept_tiles, is_fused=False)
-    widest = next((tiles for tiles in range(shape.summed_tiles, 1, -1) if fits(planned(tiles, False))), 1)
-    # Blocks of equal width: none is left with a few columns.
-    return planned(-(-shape.summed_tiles // -(-shape.summed_tiles // widest)), False)
+    blocks = kept_blocks or _blocks(shape.summed_tiles, widest(sums_memory), widest(products_memory))
+    edge_seconds = blocks[-1] * TILE_COLUMNS / _SUMS_PER_SECOND
+    return LayerPlan(
+        aggregates_first=shape.aggregates_first,
+        blocks=blocks,
+        block_rows=block_rows,
+        row_edges=shape.flops / _FLOPS_PER_SECOND / edge_seconds,
+    )
+
+
+def _blocks(num_tiles: int, most: int, most_of_last: int) -> tuple[int, ...]:
+    """Divide tiles into as few blocks as possible: the last one as wide as possible, the others alike."""
+    if most_of_last >= num_tiles:
+        return (num_tiles,)
+    num_others = -(-(num_tiles - most_of_last) // most)
+    last = min(most_of_last, num_tiles - num_others)
+    each, more = divmod(num_tiles - last, num_others)
+    return (*(each + (number < more) for number in range(num_others)), last)
 
 
 def _largest_phase(work: StreamedWork, layers: Sequence[LayerPlan], sizes: Sizes) -> dict[str, int]:
-    phases = [layer_memory(work, number, layer, sizes) for number, layer in enumerate(layers)]
-    phases += [row_memory(work, number, sizes) for number in range(len(layers) + 1)]
+    phases = [first_rows_memory(work, sizes)]
+    for number, layer in enumerate(layers):
+        *others, last = layer.blocks
+        phases.append(products_memory(work, number, layer.block_rows, last, sizes))
+        if others:
+            phases.append(sums_memory(work, number, layer.block_rows, max(others), sizes))
     return max(phases, key=lambda phase: sum(phase.values()))
 
 
@@ -208,22 +204,21 @@ def _plan_steps(work: StreamedWork, layers: Sequence[LayerPlan], threads: int, d
     steps = [step("read features", graph.num_nodes * graph.feature_row_bytes, first, 0)]
     for number, layer in enumerate(layers):
         shape = work.layers[number]
-        summed, own = graph.tile_bytes(shape.summed_tiles), graph.tile_bytes(shape.own_tiles)
-        lists = layer.num_blocks * graph.lists_bytes
+        *others, last = layer.blocks
+        written, own = graph.tile_bytes(sum(others)), graph.tile_bytes(shape.own_tiles)
+        lists = graph.lists_bytes
         scores = graph.tile_bytes(shape.score_tiles)
-        if shape.score_tiles:
+        if scores:
             norms = graph.tile_bytes(2 * shape.score_tiles)
-            steps.append(step(f"layer {number + 1}: attention", graph.lists_bytes + 2 * scores, norms, 0))
-            lists += layer.num_blocks * (2 * scores + norms)
+            steps.append(step(f"layer {number + 1}: attention", lists + 2 * scores, norms, 0))
+            lists += 2 * scores + norms
         sums_seconds = _sums_seconds(shape, graph, threads)
         out = graph.tile_bytes(work.table_tiles(number + 1))
-        products_seconds = _products_seconds(shape, graph, threads)
-        name = f"layer {number + 1}"
-        if layer.is_fused:
-            steps.append(step(name, summed + lists + own, out, sums_seconds + products_seconds))
-        else:
-            steps.append(step(f"{name}: sums", summed + lists, summed, sums_seconds))
-            steps.append(step(f"{name}: products", summed + own, out, products_seconds))
+        if others:
+            seconds = sums_seconds * sum(others) / shape.summed_tiles
+            steps.append(step(f"layer {number + 1}: first sums", written + len(others) * lists, written, seconds))
+        seconds = sums_seconds * last / shape.summed_tiles + _products_seconds(shape, graph, threads)
+        steps.append(step(f"layer {number + 1}", graph.tile_bytes(last) + lists + written + own, out, seconds))
     return tuple(steps)
 
 
@@ -243,7 +238,7 @@ def _work_bytes(work: StreamedWork, layers: Sequence[LayerPlan]) -> int:
     for number, layer in enumerate(layers):
         shape = work.layers[number]
         tiles = work.table_tiles(number) + work.table_tiles(number + 1) + 2 * shape.score_tiles
-        most = max(most, tiles + (0 if layer.is_fused else shape.summed_tiles))
+        most = max(most, tiles + sum(layer.blocks[:-1]))
     return graph.tile_bytes(most) + _kept_bytes(work)
 
 
@@ -255,8 +250,9 @@ def _kept_bytes(work: StreamedWork) -> int:
 def _reason(number: int, layer: LayerPlan, shape: LayerShape) -> str:
     order = "aggregates first" if layer.aggregates_first else "transforms first"
     columns = TILE_COLUMNS * shape.summed_tiles
-    if layer.is_fused:
+    if layer.num_blocks == 1:
         how = f"all {columns} summed columns in memory, sums go on to the products"
     else:
-        how = f"{layer.num_blocks} passes of {TILE_COLUMNS * layer.block_tiles} of {columns} summed columns"
+        widest = TILE_COLUMNS * max(layer.blocks)
+        how = f"{layer.num_blocks} passes of up to {widest} of {columns} summed columns, the last one with the products"
     return f"Layer {number + 1}: {order} (fewer columns to sum); {how}"

@@ -79,17 +79,20 @@ class LayerPlan:
     """How a layer is computed.
 
     aggregates_first: see LayerShape.
-    block_tiles: tiles per block.
-    num_blocks: blocks, each with a pass over the lists.
+    blocks: tiles of each block, in order. Sums of the last one go on to the products without being written.
     block_rows: rows of a block.
-    is_fused: sums go on to the products without being written.
+    row_edges: a row's products take as long as the last block's sums over this many edges.
     """
 
     aggregates_first: bool
-    block_tiles: int
-    num_blocks: int
+    blocks: tuple[int, ...]
     block_rows: int
-    is_fused: bool
+    row_edges: float
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks, each with a pass over the lists."""
+        return len(self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +133,7 @@ class Sizes:
     part_rows: int
     product_rows: int
     stretch_edges: int
-    parts_at_once: int = 1
-    workers: int = 1
+    workers: int
 
     def part_bytes(self, num_tiles: int) -> int:
         """Memory of one part."""
@@ -147,48 +149,39 @@ class Sizes:
 
     def listing_bytes(self, graph: GraphCounts) -> int:
         """Memory of streaming lists."""
-        rows = self.part_rows * self.parts_at_once
-        return streaming_bytes(self.stretch_edges, graph.index_bytes, graph.num_edges, rows)
+        return streaming_bytes(self.stretch_edges, graph.index_bytes, graph.num_edges, self.part_rows)
+
+    def scoring_bytes(self, num_tiles: int) -> int:
+        """Memory of reading scores and norms of parts, and of the part in use."""
+        return self.moving_bytes(num_tiles) + self.part_bytes(num_tiles)
 
 
-def layer_memory(work: StreamedWork, number: int, layer: LayerPlan, sizes: Sizes) -> dict[str, int]:
-    """Return the memory of a layer's passes by name."""
-    shape, graph = work.layers[number], work.graph
-    reserved = {"column block": _block_bytes(shape, layer.block_rows, layer.block_tiles)}
-    reserved["neighbour lists"] = sizes.listing_bytes(graph)
-    own = sizes.moving_bytes(shape.own_tiles + 3 * shape.score_tiles) if shape.score_tiles or layer.is_fused else 0
-    # Sums are computed where they are written from, or else in memory of their own; with attention, their rows have
-    # scores and norms. A pass writes the norms first.
-    summed_rows = sizes.parts_at_once * sizes.part_rows
-    scored = sizes.parts_at_once * sizes.part_bytes(3 * shape.score_tiles)
-    if layer.is_fused:
-        moved = sizes.parts_at_once * sizes.part_bytes(layer.block_tiles) + sizes.moving_bytes(
-            work.table_tiles(number + 1)
-        )
-    else:
-        moved = moving_bytes(TILE_COLUMNS * layer.block_tiles, summed_rows)
-    moved = max(moved, moving_bytes(2 * TILE_COLUMNS * shape.score_tiles, summed_rows))
-    rows_bytes = scored + moved + own
-    if layer.is_fused:
-        rows_bytes += sizes.computing_bytes(shape)
-    # The block is filled before lists are streamed.
-    reserved["rows in flight"] = max(rows_bytes, sizes.moving_bytes(layer.block_tiles + shape.score_tiles))
-    return reserved
+def sums_memory(work: StreamedWork, number: int, block_rows: int, tiles: int, sizes: Sizes) -> dict[str, int]:
+    """Return the memory of writing the sums of a block of some tiles, by name. A pass writes the norms first."""
+    shape = work.layers[number]
+    scores = sizes.scoring_bytes(3 * shape.score_tiles) if shape.score_tiles else 0
+    norms = 2 * shape.score_tiles
+    rows_bytes = sizes.workers * (sizes.moving_bytes(max(tiles, norms)) + scores)
+    return _passing_memory(work, number, block_rows, tiles, rows_bytes, sizes)
 
 
-def row_memory(work: StreamedWork, number: int, sizes: Sizes) -> dict[str, int]:
-    """Return the memory of computing rows of table `number`, from features or from sums and own values."""
-    if number == 0:
-        graph = work.graph
-        read = reading_features_bytes(graph.feature_row_bytes, graph.feature_dim, sizes.part_rows)
-        computed = work.layers[0]
-    else:
-        computed = work.layers[number - 1]
-        read = sizes.moving_bytes(computed.summed_tiles) + sizes.moving_bytes(computed.own_tiles)
-    rows_bytes = read + sizes.moving_bytes(work.table_tiles(number))
+def products_memory(work: StreamedWork, number: int, block_rows: int, tiles: int, sizes: Sizes) -> dict[str, int]:
+    """Return the memory of a layer's last pass by name: sums of a block of some tiles, and all products."""
+    shape = work.layers[number]
+    read = sizes.moving_bytes(shape.summed_tiles - tiles) + sizes.moving_bytes(shape.own_tiles)
+    scores = sizes.scoring_bytes(3 * shape.score_tiles) if shape.score_tiles else 0
+    rows_bytes = sizes.part_bytes(tiles) + read + scores + sizes.moving_bytes(work.table_tiles(number + 1))
+    reserved = _passing_memory(work, number, block_rows, tiles, sizes.workers * rows_bytes, sizes)
+    return {**reserved, "products": sizes.workers * sizes.computing_bytes(shape)}
+
+
+def first_rows_memory(work: StreamedWork, sizes: Sizes) -> dict[str, int]:
+    """Return the memory of making the first table of features, by name."""
+    graph = work.graph
+    read = reading_features_bytes(graph.feature_row_bytes, graph.feature_dim, sizes.part_rows)
     return {
-        "rows in flight": sizes.workers * rows_bytes,
-        "products": sizes.workers * sizes.computing_bytes(computed),
+        "rows in flight": sizes.workers * (read + sizes.moving_bytes(work.table_tiles(0))),
+        "products": sizes.workers * sizes.computing_bytes(work.layers[0]),
     }
 
 
@@ -197,5 +190,15 @@ def reading_outputs_bytes(num_tiles: int, part_rows: int, threads: int) -> int:
     return (threads + 1) * moving_bytes(TILE_COLUMNS * num_tiles, part_rows)
 
 
-def _block_bytes(shape: LayerShape, block_rows: int, tiles: int) -> int:
-    return aligned_bytes(band_bytes(block_rows + 1, TILE_COLUMNS * (tiles + shape.score_tiles)))
+def _passing_memory(
+    work: StreamedWork, number: int, block_rows: int, tiles: int, rows_bytes: int, sizes: Sizes
+) -> dict[str, int]:
+    """Return the memory of a pass over the lists, with rows_bytes for rows while they stream."""
+    score_tiles = work.layers[number].score_tiles
+    content = band_bytes(block_rows + 1, TILE_COLUMNS * (tiles + score_tiles))
+    return {
+        "column block": aligned_bytes(content),
+        "neighbour lists": sizes.workers * sizes.listing_bytes(work.graph),
+        # The block is filled before lists are streamed.
+        "rows in flight": max(rows_bytes, sizes.moving_bytes(tiles + score_tiles)),
+    }

@@ -130,5 +130,10 @@ def indptr_parts(lists: Lists, start: int, stop: int, part_rows: int) -> Iterato
             yield row, indptr[row - first : min(row + part_rows, last) - first + 1]
 
 
+def edges_before(lists: Lists, row: int) -> int:
+    """Return the number of edges of all rows before one."""
+    return int(np.fromfile(lists.indptr_path, "<i8", 1, offset=lists.indptr_offset + 8 * row)[0])
+
+
 def _slot_bytes(num_stretch_edges: int, index_bytes: int, num_edges: int) -> int:
     return min(num_stretch_edges, num_edges) * index_bytes + 2 * PAGE_BYTES

@@ -96,8 +96,8 @@ class Bands:
         """Columns of all bands."""
         return sum(self.widths)
 
-    def transfers(self, first_row: int, num_rows: int, buffer_rows: int) -> _Places:
-        """Return offsets in the file, lengths, and places in a buffer of some rows, in which bands have buffer_rows."""
+    def transfers(self, first_row: int, num_rows: int) -> _Places:
+        """Return offsets in the file, lengths, and places in a buffer of some rows, band after band."""
         found = []
         place = 0
         for band, width in enumerate(self.widths, self.first):
@@ -111,7 +111,7 @@ class Bands:
                     for start in range(0, num_bytes, READ_BYTES)
                 ]
                 row = stop
-            place += 4 * buffer_rows * width
+            place += 4 * num_rows * width
         offsets, lengths, places = np.array(found, np.uint64).reshape(-1, 3).T.copy()
         return offsets, lengths, places
 
@@ -121,7 +121,7 @@ class Bands:
 
 
 def moving_bytes(num_columns: int, num_rows: int) -> int:
-    """Return the memory of a BandReader of parts of num_rows, or of a BandWriter that is given num_rows at once."""
+    """Return the memory of a BandReader or BandWriter of parts of num_rows."""
     return NUM_SLOTS * buffer_bytes(4 * num_columns * num_rows)
 
 
@@ -164,7 +164,7 @@ class BandReader:
 
         def submit(first: int, slot: int) -> int:
             # Files have whole groups, so that the last part can be read whole.
-            offsets, lengths, places = self._bands.transfers(first, self._part_rows, self._part_rows)
+            offsets, lengths, places = self._bands.transfers(first, self._part_rows)
             return self._engine.submit_read(self._file, offsets, lengths, self._slots[slot].content, places)
 
         for first, slot in prefetched(self._engine, range(start, stop, self._part_rows), submit, NUM_SLOTS):
@@ -175,24 +175,22 @@ class BandWriter:
     """Writes rows of some bands of an allocated table, in order; the context waits. Takes moving_bytes() from a pool.
 
     What is written is on disk after an fsync.
-    part_rows: rows of a part. num_rows: most rows at once, a multiple of it.
     """
 
-    def __init__(self, bands: Bands, part_rows: int, num_rows: int, engine: Engine, pool: BufferPool) -> None:
+    def __init__(self, bands: Bands, part_rows: int, engine: Engine, pool: BufferPool) -> None:
         self._bands = bands
         self._part_rows = part_rows
-        self._num_rows = num_rows
         self._engine = engine
         with destination_errors(bands.path):
             self._file = bands.open("write", part_rows)
-        self._slots = [_Slot(pool, bands.widths, num_rows) for _ in range(NUM_SLOTS)]
+        self._slots = [_Slot(pool, bands.widths, part_rows) for _ in range(NUM_SLOTS)]
         for slot in self._slots:
             slot.clear(0)
         self._tickets: list[int | None] = [None] * NUM_SLOTS
         self._next = 0
 
     def rows(self, num_rows: int) -> list[Rows]:
-        """Return memory of the next rows, (rows, columns) of each band, which write() writes.
+        """Return memory of the next part, (rows, columns) of each band, which write() writes.
 
         What is not written is zeros, or what was written to it for earlier rows.
         """
@@ -203,10 +201,9 @@ class BandWriter:
         """Write what the memory of rows() has now; first_row is a multiple of part_rows."""
         number, self._next = self._next, (self._next + 1) % NUM_SLOTS
         slot = self._slots[number]
-        whole_rows = -(-num_rows // self._part_rows) * self._part_rows
-        if num_rows < whole_rows:
+        if num_rows < self._part_rows:
             slot.clear(num_rows)
-        offsets, lengths, places = self._bands.transfers(first_row, whole_rows, self._num_rows)
+        offsets, lengths, places = self._bands.transfers(first_row, self._part_rows)
         with destination_errors(self._bands.path):
             self._tickets[number] = self._engine.submit_write(self._file, offsets, lengths, slot.content, places)
 
@@ -242,7 +239,7 @@ def read_band(band: Bands, num_rows: int, into: NDArray[np.uint8], engine: Engin
 
     def submit(first: int, _: int) -> int:
         rows = min(_GROUPS_AT_ONCE * TILE_ROWS, num_rows - first)
-        offsets, lengths, places = band.transfers(first, rows, rows)
+        offsets, lengths, places = band.transfers(first, rows)
         if len(lengths):
             lengths[-1] = whole_pages(int(lengths[-1]))
         places += np.uint64(4 * first * band.width)

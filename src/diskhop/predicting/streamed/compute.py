@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from diskhop._native import BufferPool
 from diskhop.budget import Budget
-from diskhop.hops.stream.lists import indptr_parts
+from diskhop.hops.stream.lists import edges_before
 from diskhop.hops.stream.parts import BandReader, Bands, BandWriter, Rows
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.nn.reproducible import torch_threads
@@ -39,22 +38,28 @@ from diskhop.predicting.streamed.passes import (
     Block,
     BlockMemory,
     NeighborSums,
+    PartSums,
     Streaming,
     Summer,
     degrees_of,
     sum_parts,
 )
 from diskhop.predicting.streamed.row_step import RowsOfTable
+from diskhop.predicting.streamed.shares import shares_of
 from diskhop.predicting.streamed.source import FirstRows
 from diskhop.predicting.streamed.tables import LayerTable
-from diskhop.runtime.blocks import map_in_order, row_ranges
+from diskhop.runtime.blocks import map_in_order
 from diskhop.runtime.progress import Progress
 
 OpenFeatures = Callable[[int], FirstRows]
 # (writer, first row, last row + 1, pool): writes rows of a table, with buffers of a pool.
 WriteRows = Callable[[BandWriter, int, int, BufferPool], None]
-# (first row, last row + 1, writers): writes a range.
-WriteRange = Callable[[int, int, Sequence[BandWriter]], None]
+# What sums rows before a row.
+SummerOf = Callable[[int], Summer]
+# What all rows before a row cost.
+Cost = Callable[[int], float]
+# Writing a row of sums takes as long as adding this many edges.
+_WRITTEN_ROW_EDGES = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,11 +115,10 @@ class Computation:
             self._make_first()
             first = 0
         for number in range(first, last):
-            layer = self.plan.layers[number]
-            make = self._fused if layer.is_fused else self._apart
             with torch.no_grad():
                 self._write_norms(number)
-                make(number)
+                self._write_sums(number)
+                self._make_next(number)
             self.tables[number + 1].settle()
             dropped = [tables[number] for tables in (self.sums, self.norms) if number in tables]
             if number not in self.kept:
@@ -125,7 +129,7 @@ class Computation:
 
     def _make_first(self) -> None:
         """Make table 0 of the features."""
-        rows = self._rows_of(0, self.plan.threads_per_worker)
+        rows = self._rows_of(0)
 
         def write(writer: BandWriter, start: int, stop: int, _: BufferPool) -> None:
             first = start
@@ -135,102 +139,76 @@ class Computation:
                 first += len(part)
 
         with self._step("read features", 0), torch.no_grad():
-            self._write_shared(0, write, "reading features")
+            self._write_table(0, "reading features", write, float)
 
     def _prepared(self, features: Tensor, which: slice) -> Tensor:
         return self.network.prepare(features[which]).float()
 
-    def _apart(self, number: int) -> None:
-        """Write the sums of a layer, block after block, then make the next table of them."""
-        planned, table = self.plan.layers[number], self.sums[number]
-        with self._step(f"layer {number + 1}: sums", planned.num_blocks):
-            self._write_missing_sums(number)
-        with self._step(f"layer {number + 1}: products", 0):
-            threads = self.plan.threads_per_worker
-            rows = self._rows_of(number + 1, threads)
-
-            def write(writer: BandWriter, start: int, stop: int, pool: BufferPool) -> None:
-                reader = self._reader(table, 0, table.shape.num_tiles, pool)
-                indptrs = indptr_parts(self.streaming.lists, start, stop, self.plan.part_rows)
-                owns = self._own_rows(number, start, stop, pool)
-                for (first, indptr), sums, own in zip(indptrs, reader.parts(start, stop), owns, strict=False):
-                    hidden = self._after(number, first, indptr, sums, own, threads)
-                    rows.make(first, writer.rows(len(sums[0])), hidden)
-                    writer.write(first, len(sums[0]))
-
-            self._write_shared(number + 1, write, f"layer {number + 1}: products")
-
-    def _write_missing_sums(self, number: int) -> None:
-        table, streaming, num_nodes = self.sums[number], self.streaming, self.tables[number].shape.num_rows
-        memory, pool = self._block_memory(number), self._pool()
-        for band in table.missing_bands():
-            summer = self._summer(number, band, memory)
-
-            def write(writer: BandWriter, band: int = band, summer: Summer = summer) -> None:
-                for part in sum_parts(summer, streaming, 0, num_nodes, lambda num_rows: writer.rows(num_rows)[0]):
-                    writer.write(part.first_row, len(part.sums))
-                    done = band * num_nodes + part.first_row + len(part.sums)
-                    self.progress(f"layer {number + 1}: sums", done, table.shape.num_tiles * num_nodes)
-
-            self._write_band(table, band, pool, write)
-
-    def _fused(self, number: int) -> None:
-        """Make the next table while the layer's sums are in memory."""
-        with self._step(f"layer {number + 1}", 1):
-            pool = self._pool()
-            summer = self._summer(number, 0, self._block_memory(number))
-            threads = self.streaming.threads
-            rows = self._rows_of(number + 1, threads)
-            most_rows = min(self.streaming.part_rows * self.streaming.parts_at_once, self.tables[number].shape.num_rows)
-            memory = np.empty((most_rows, summer.width), np.float32)
-
-            def write(start: int, stop: int, writers: Sequence[BandWriter]) -> None:
-                (writer,) = writers
-                owns = self._own_rows(number, start, stop, pool)
-                for parts in sum_parts(summer, self.streaming, start, stop, lambda num_rows: memory[:num_rows]):
-                    for (begin, end), own in zip(row_ranges(len(parts.sums), self.plan.part_rows), owns, strict=False):
-                        first, indptr = parts.first_row + begin, parts.indptr[begin : end + 1]
-                        hidden = self._after(number, first, indptr, [parts.sums[begin:end]], own, threads)
-                        rows.make(first, writer.rows(end - begin), hidden)
-                        writer.write(first, end - begin)
-
-            self._write_ranges(number + 1, write, f"layer {number + 1}", 1, pool)
-
     def _write_norms(self, number: int) -> None:
         """Write the norms of a layer with attention."""
-        layer, streaming = self.network.layers[number], self.streaming
+        layer = self.network.layers[number]
         if not isinstance(layer, AttentionLayer) or self.norms[number].is_complete:
             return
         table = self.norms[number]
-        scores = self._score_band(number, SOURCE_SCORES)
-        num_nodes = table.shape.num_rows
         with self._step(f"layer {number + 1}: attention", 1):
-            memory = BlockMemory(num_nodes, scores.width)
-            block = Block(memory, num_nodes, scores.width)
-            load_scores(block, memory, scores, streaming)
+            scores = self._score_band(number, SOURCE_SCORES)
+            memory = self._block_memory(number, 0)
+            block = Block(memory, table.shape.num_rows, scores.width)
+            load_scores(block, memory, scores, self.streaming)
 
-            def write(writer: BandWriter) -> None:
-                targets = TargetRows(self._score_band(number, TARGET_SCORES), streaming, num_nodes)
-                norms = AttentionNorms(layer, block, targets, streaming)
+            def write(writer: BandWriter, start: int, stop: int, _: BufferPool) -> None:
+                targets = TargetRows(self._score_band(number, TARGET_SCORES), self.streaming, stop)
+                norms = AttentionNorms(layer, block, targets, self.streaming)
 
                 def memory_of(num_rows: int) -> Rows:
                     return writer.rows(num_rows)[0][:, : norms.width]
 
-                for part in sum_parts(norms, streaming, 0, num_nodes, memory_of):
+                for part in sum_parts(norms, self.streaming, start, stop, memory_of):
                     writer.write(part.first_row, len(part.sums))
 
-            self._write_band(table, 0, self._pool(), write)
+            self._write_band(table, 0, f"layer {number + 1}: attention", write)
             table.settle()
 
-    def _write_band(self, table: LayerTable, band: int, pool: BufferPool, write: Callable[[BandWriter], None]) -> None:
-        part_rows, engine = self.streaming.part_rows, self.streaming.engine
-        num_rows = part_rows * self.streaming.parts_at_once
-        self._make_room(table)
-        table.write_band(
-            band,
-            lambda bands: [BandWriter(bands, part_rows, num_rows, engine, pool)],
-            lambda writers: write(writers[0]),
-        )
+    def _write_sums(self, number: int) -> None:
+        """Write the sums of all blocks of a layer but the last."""
+        *others, _ = self.plan.layers[number].blocks
+        if not others:
+            return
+        table, name = self.sums[number], f"layer {number + 1}: first sums"
+        with self._step(name, len(others)):
+            memory = self._block_memory(number, max(others))
+            for band in table.missing_bands():
+                summer_of = self._summers(number, band, memory)
+
+                def write(
+                    writer: BandWriter, start: int, stop: int, _: BufferPool, summer_of: SummerOf = summer_of
+                ) -> None:
+                    for part in sum_parts(
+                        summer_of(stop), self.streaming, start, stop, lambda num_rows: writer.rows(num_rows)[0]
+                    ):
+                        writer.write(part.first_row, len(part.sums))
+
+                self._write_band(table, band, name, write)
+
+    def _make_next(self, number: int) -> None:
+        """Sum the last block of a layer, and make the next table of all sums."""
+        planned = self.plan.layers[number]
+        name, tiles = f"layer {number + 1}", planned.blocks[-1]
+        with self._step(name, 1):
+            summer_of = self._summers(number, planned.num_blocks - 1, self._block_memory(number, tiles))
+            rows = self._rows_of(number + 1)
+
+            def write(writer: BandWriter, start: int, stop: int, pool: BufferPool) -> None:
+                memory = np.empty((min(self.plan.part_rows, stop - start), TILE_COLUMNS * tiles), np.float32)
+                parts = sum_parts(summer_of(stop), self.streaming, start, stop, lambda num_rows: memory[:num_rows])
+                earlier = self._earlier_sums(number, start, stop, pool)
+                owns = self._own_rows(number, start, stop, pool)
+                for part, sums, own in zip(parts, earlier, owns, strict=False):
+                    hidden = self._after(number, part, [*sums, part.sums], own)
+                    rows.make(part.first_row, writer.rows(len(part.sums)), hidden)
+                    writer.write(part.first_row, len(part.sums))
+
+            self._write_table(number + 1, name, write, self._cost(planned.row_edges))
 
     def _make_room(self, table: LayerTable) -> None:
         """Wait until earlier tables are gone if the disk lacks the space of one."""
@@ -243,14 +221,14 @@ class Computation:
         """Return a pool for the buffers of a step, which takes memory from the system once."""
         return BufferPool(self.plan.memory_bytes)
 
-    def _block_memory(self, number: int) -> BlockMemory:
-        """Allocate the memory of blocks of a layer, with scores if it has any."""
-        planned, is_scored = self.plan.layers[number], isinstance(self.network.layers[number], AttentionLayer)
+    def _block_memory(self, number: int, tiles: int) -> BlockMemory:
+        """Allocate the memory of blocks of a layer, of some tiles, with scores if it has any."""
+        is_scored = isinstance(self.network.layers[number], AttentionLayer)
         score_columns = self._score_band(number, SOURCE_SCORES).width if is_scored else 0
-        return BlockMemory(planned.block_rows, TILE_COLUMNS * planned.block_tiles + score_columns)
+        return BlockMemory(self.plan.layers[number].block_rows, TILE_COLUMNS * tiles + score_columns)
 
-    def _summer(self, number: int, number_of_band: int, memory: BlockMemory) -> Summer:
-        """Load a summed band as a block, and return what sums it."""
+    def _summers(self, number: int, number_of_band: int, memory: BlockMemory) -> SummerOf:
+        """Load a summed band as a block; return the function that makes what sums it, for rows before some row."""
         planned, layer, streaming = self.plan.layers[number], self.network.layers[number], self.streaming
         band = self.tables[number].bands(number_of_band, number_of_band + 1)
         if not isinstance(layer, AttentionLayer):
@@ -258,19 +236,21 @@ class Computation:
             block.fill(band, streaming)
             if layer.weighing == "symmetric":
                 block.scale(streaming)
-            return NeighborSums(block, streaming, layer.weighing == "symmetric")
-        scores, norms = self._score_band(number, SOURCE_SCORES), self.norms[number]
+            return lambda _: NeighborSums(block, streaming, layer.weighing == "symmetric")
+        scores, targets = self._score_band(number, SOURCE_SCORES), self._score_band(number, TARGET_SCORES)
         block = Block(memory, planned.block_rows, scores.width + band.width)
         load_scores(block, memory, scores, streaming)
         block.fill(band, streaming, scores.width)
-        num_nodes, first_tile = norms.shape.num_rows, number_of_band * planned.block_tiles
-        return AttentionSums(
+        first_tile = sum(planned.blocks[:number_of_band])
+        heads = attended_heads(layer, first_tile, first_tile + planned.blocks[number_of_band], scores.width)
+        norms = self.norms[number].bands(0, 1)
+        return lambda stop: AttentionSums(
             layer,
             block,
-            attended_heads(layer, first_tile, first_tile + band.width // TILE_COLUMNS, scores.width),
+            heads,
             scores.width,
-            TargetRows(self._score_band(number, TARGET_SCORES), streaming, num_nodes),
-            TargetRows(norms.bands(0, 1), streaming, num_nodes),
+            TargetRows(targets, streaming, stop),
+            TargetRows(norms, streaming, stop),
             streaming,
         )
 
@@ -278,22 +258,17 @@ class Computation:
         return self.tables[number].bands(*self.network.layouts[number].bands([name]))
 
     def _after(
-        self,
-        number: int,
-        first_row: int,
-        indptr: NDArray[np.int64],
-        sums: Sequence[Rows],
-        own: Sequence[Rows],
-        threads: int,
+        self, number: int, part: PartSums, sums: Sequence[Rows], own: Sequence[Rows]
     ) -> Callable[[slice], Tensor]:
         """Return the function that computes a layer's output for a slice of a part."""
-        layer, layout = self.network.layers[number], self.network.layouts[number]
+        layer, layout, threads = self.network.layers[number], self.network.layouts[number], self.streaming.threads
         first_own = layout.bands(layer.own)[0] if layer.own else 0
         summed = layout.columns(sums, layer.summed, threads)
         own_groups = {name: layout.columns(own, [name], threads, first_own) for name in layer.own}
-        degrees = degrees_of(indptr)
-        if layer.weighing != "mean":
-            degrees = self.streaming.proper_degrees(first_row, indptr)
+        if layer.weighing == "mean":
+            degrees = degrees_of(part.indptr)
+        else:
+            degrees = self.streaming.proper_degrees(part.first_row, part.indptr)
 
         def hidden(which: slice) -> Tensor:
             return layer.after(
@@ -302,19 +277,23 @@ class Computation:
 
         return hidden
 
+    def _earlier_sums(self, number: int, start: int, stop: int, pool: BufferPool) -> Iterator[list[Rows]]:
+        """Yield the parts of the sums that are written."""
+        table = self.sums.get(number)
+        return self._parts(None if table is None else table.bands(0, table.shape.num_tiles), start, stop, pool)
+
     def _own_rows(self, number: int, start: int, stop: int, pool: BufferPool) -> Iterator[list[Rows]]:
-        """Yield the parts of the groups that a layer reads again; without any, empty ones."""
-        layer, layout = self.network.layers[number], self.network.layouts[number]
-        if layer.own:
-            yield from self._reader(self.tables[number], *layout.bands(layer.own), pool).parts(start, stop)
-        else:
-            for _ in range(start, stop, self.plan.part_rows):
-                yield []
+        """Yield the parts of the groups that a layer reads again."""
+        own, layout = self.network.layers[number].own, self.network.layouts[number]
+        return self._parts(self.tables[number].bands(*layout.bands(own)) if own else None, start, stop, pool)
 
-    def _reader(self, table: LayerTable, first: int, end: int, pool: BufferPool) -> BandReader:
-        return BandReader(table.bands(first, end), self.plan.part_rows, self.streaming.engine, pool)
+    def _parts(self, bands: Bands | None, start: int, stop: int, pool: BufferPool) -> Iterator[list[Rows]]:
+        """Yield the parts of some rows; without bands, empty ones."""
+        if bands is None:
+            return ([] for _ in range(start, stop, self.plan.part_rows))
+        return BandReader(bands, self.plan.part_rows, self.streaming.engine, pool).parts(start, stop)
 
-    def _rows_of(self, number: int, threads: int) -> RowsOfTable:
+    def _rows_of(self, number: int) -> RowsOfTable:
         layers = self.network.layers
         layer = layers[number] if number < len(layers) else None
         return RowsOfTable(
@@ -322,40 +301,56 @@ class Computation:
             layer,
             self.plan.product_rows,
             lambda rows: self.bad_rows(number, rows),
-            threads,
+            self.streaming.threads,
         )
 
-    def _write_shared(self, number: int, write: WriteRows, stage: str) -> None:
-        """Write the missing rows of a table, each range by several workers with cores of their own."""
-        plan, pool = self.plan, self._pool()
+    def _cost(self, row_edges: float) -> Cost:
+        """Return what all rows before one cost, in edges, if a row costs some, too."""
+        lists = self.streaming.lists
+        return lambda row: edges_before(lists, row) + row_edges * row
 
-        def share(start: int, stop: int, writers: Sequence[BandWriter]) -> None:
-            part_rows = -(-(stop - start) // (len(writers) * plan.part_rows)) * plan.part_rows
-
-            def write_rows(share: tuple[BandWriter, tuple[int, int]]) -> None:
-                writer, (first, last) = share
-                with torch.no_grad():  # of this thread
-                    write(writer, start + first, start + last, pool)
-
-            # It waits for running workers before it raises: the writers are closed then.
-            for _ in map_in_order(
-                write_rows, zip(writers, row_ranges(stop - start, part_rows), strict=False), len(writers)
-            ):
-                pass
-
-        with torch_threads(plan.threads_per_worker):
-            self._write_ranges(number, share, stage, plan.workers, pool)
-
-    def _write_ranges(self, number: int, write: WriteRange, stage: str, num_writers: int, pool: BufferPool) -> None:
-        table, part_rows, engine = self.tables[number], self.plan.part_rows, self.streaming.engine
+    def _write_band(self, table: LayerTable, band: int, stage: str, write: WriteRows) -> None:
+        """Write all rows of a band."""
+        num_rows, pool = table.shape.num_rows, self._pool()
         self._make_room(table)
 
-        def open_writers(bands: Bands) -> list[BandWriter]:
-            return [BandWriter(bands, part_rows, part_rows, engine, pool) for _ in range(num_writers)]
+        def share(writers: Sequence[BandWriter]) -> None:
+            self._share(write, 0, num_rows, writers, pool, self._cost(_WRITTEN_ROW_EDGES))
 
+        table.write_band(band, partial(self._open_writers, pool), share)
+        self.progress(stage, (band + 1) * num_rows, table.shape.num_tiles * num_rows)
+
+    def _write_table(self, number: int, stage: str, write: WriteRows, cost: Cost) -> None:
+        """Write the missing rows of a table."""
+        table, pool = self.tables[number], self._pool()
+        self._make_room(table)
         for start, stop in table.missing_ranges():
-            table.write_rows(start, stop, open_writers, partial(write, start, stop))
+
+            def share(writers: Sequence[BandWriter], start: int = start, stop: int = stop) -> None:
+                self._share(write, start, stop, writers, pool, cost)
+
+            table.write_rows(start, stop, partial(self._open_writers, pool), share)
             self.progress(stage, stop, table.shape.num_rows)
+
+    def _open_writers(self, pool: BufferPool, bands: Bands) -> list[BandWriter]:
+        part_rows, engine = self.plan.part_rows, self.streaming.engine
+        return [BandWriter(bands, part_rows, engine, pool) for _ in range(self.plan.workers)]
+
+    def _share(
+        self, write: WriteRows, start: int, stop: int, writers: Sequence[BandWriter], pool: BufferPool, cost: Cost
+    ) -> None:
+        """Divide rows among workers, each with a writer and cores of its own."""
+        shares = shares_of(start, stop, self.plan.part_rows, len(writers), cost)
+
+        def write_rows(share: tuple[BandWriter, tuple[int, int]]) -> None:
+            writer, (first, last) = share
+            with torch.no_grad():  # of this thread
+                write(writer, first, last, pool)
+
+        with torch_threads(self.plan.threads_per_worker):
+            # It waits for running workers before it raises: the writers are closed then.
+            for _ in map_in_order(write_rows, zip(writers, shares, strict=False), len(writers)):
+                pass
 
     @contextmanager
     def _step(self, name: str, num_passes: int) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from torch import Tensor
 
@@ -18,23 +18,19 @@ class Layout:
     """Places of groups in a table.
 
     groups: columns of each group, by name. A group begins with a whole tile.
-    summed: names of the groups that are summed, the first ones, which share bands. Each other group is a band.
-    block_tiles: tiles of a band of summed groups.
+    blocks: tiles of each band of the groups that are summed, the first ones. Each other group is a band.
     """
 
-    def __init__(self, groups: Mapping[str, int], summed: Sequence[str] = (), block_tiles: int = 1) -> None:
+    def __init__(self, groups: Mapping[str, int], blocks: Sequence[int] = ()) -> None:
         self._dims = dict(groups)
-        self._num_summed = len(summed)
         starts, column = {}, 0
         for name, dim in self._dims.items():
             starts[name] = column
             column += TILE_COLUMNS * num_tiles(dim)
         self._starts = starts
         ends = [*list(starts.values())[1:], column]
-        end_summed = ends[len(summed) - 1] if summed else 0
-        block = TILE_COLUMNS * block_tiles
-        edges = sorted({*range(0, end_summed, block), *(end for end in ends if end >= end_summed), end_summed, 0})
-        self._bands = list(pairwise(edges))
+        edges = [TILE_COLUMNS * tiles for tiles in accumulate(blocks, initial=0)]
+        self._bands = list(pairwise([*edges, *(end for end in ends if end > edges[-1])]))
 
     def has(self, name: str) -> bool:
         """Return whether there is a group of this name."""

@@ -25,16 +25,14 @@ class Streaming:
     lists: neighbour lists.
     scanned: what a scan of them found.
     part_rows: rows of a part.
-    parts_at_once: parts that are summed together, so that their edges are enough for all threads.
     stretch_edges: edges that are read together.
     engine: I/O engine.
-    threads: threads of the core.
+    threads: threads of the core for each part.
     """
 
     lists: Lists
     scanned: ScannedLists
     part_rows: int
-    parts_at_once: int
     stretch_edges: int
     engine: Engine
     threads: int
@@ -52,7 +50,7 @@ class Streaming:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartSums:
-    """Sums of one part or several.
+    """Sums of one part.
 
     first_row: first row.
     indptr: int64 (rows + 1).
@@ -115,7 +113,7 @@ class Block:
 
 
 class Summer(Protocol):
-    """Sums something over the lists of one or several parts, stretch by stretch."""
+    """Sums something over the lists of consecutive parts, stretch by stretch."""
 
     @property
     def adds_own(self) -> bool:
@@ -138,13 +136,11 @@ class Summer(Protocol):
 def sum_parts(
     summer: Summer, streaming: Streaming, start: int, stop: int, memory_of: Callable[[int], Rows]
 ) -> Iterator[PartSums]:
-    """Yield the sums of rows start to stop, parts_at_once parts together.
+    """Yield the sums of rows start to stop, part by part.
 
     memory_of: returns where the sums of a number of rows go, float32 (rows, columns).
     """
-    stream = ListStream(
-        streaming.lists, streaming.part_rows * streaming.parts_at_once, streaming.stretch_edges, streaming.engine
-    )
+    stream = ListStream(streaming.lists, streaming.part_rows, streaming.stretch_edges, streaming.engine)
     sums: Rows | None = None
     for stretch in stream.stretches(start, stop):
         if summer.adds_own:

@@ -81,7 +81,7 @@ class StreamedRun:
         layers = streamed_layers(self.network)[: max(self.wanted)]
         return self._plan(self._work(layers, self.dataset.topology.num_nodes))
 
-    def _plan(self, work: StreamedWork, block_tiles: Sequence[int] = ()) -> StreamedPlan:
+    def _plan(self, work: StreamedWork, blocks: Sequence[Sequence[int]] = ()) -> StreamedPlan:
         budget = self.budget
         try:
             return plan_streamed(
@@ -91,7 +91,7 @@ class StreamedRun:
                 engine=self.tools.engine.name,
                 disk=self.disk,
                 later=self.later,
-                block_tiles=block_tiles,
+                blocks=blocks,
             )
         except BudgetError as error:
             if budget.available_bytes < budget.total_bytes:  # the smallest budget has room for the rest, too
@@ -109,15 +109,14 @@ class StreamedRun:
         scanned = self._scan(lists, layers[0].weighing != "mean", work)
         plan = self._plan_with_earlier(self._work(layers, scanned.num_sources), work)
         on_plan(plan)
-        block_tiles = [layer.block_tiles for layer in plan.layers]
-        layouts = self._layouts(layers, block_tiles)
+        layouts = self._layouts(layers, [layer.blocks for layer in plan.layers])
         with ExitStack() as stack:
             stack.enter_context(reproducible(self.threads))
             tables = [self._table(stack, work, f"table-{number}", layout) for number, layout in enumerate(layouts)]
             sums = {
-                number: self._table(stack, work, f"sums-{number}", _summed(layer, block_tiles[number]))
-                for number, layer in enumerate(layers)
-                if not plan.layers[number].is_fused
+                number: self._table(stack, work, f"sums-{number}", Layout({}, layer.blocks[:-1]))
+                for number, layer in enumerate(plan.layers)
+                if layer.num_blocks > 1
             }
             norms = {
                 number: self._table(stack, work, f"norms-{number}", Layout({"norms": 2 * layer.num_heads}))
@@ -128,10 +127,9 @@ class StreamedRun:
                 lists=lists,
                 scanned=scanned,
                 part_rows=plan.part_rows,
-                parts_at_once=plan.parts_at_once,
                 stretch_edges=plan.stretch_edges,
                 engine=self.tools.engine,
-                threads=self.threads,
+                threads=plan.threads_per_worker,
             )
             computation = Computation(
                 network=StreamedNetwork(layers=layers, layouts=layouts, prepare=self.network.prepared),
@@ -159,7 +157,7 @@ class StreamedRun:
             with suppress(BudgetError):
                 return self._plan(work, json.loads(path.read_bytes()))
         plan = self._plan(work)
-        content = json.dumps([layer.block_tiles for layer in plan.layers]).encode()
+        content = json.dumps([layer.blocks for layer in plan.layers]).encode()
         write_file(path, content, self.tools.injector)
         return plan
 
@@ -170,11 +168,8 @@ class StreamedRun:
             groups[KEPT] = layers[number - 1].out_dim
         return groups
 
-    def _layouts(self, layers: Sequence[StreamedLayer], block_tiles: Sequence[int]) -> list[Layout]:
-        layouts = [
-            Layout(self._groups(layers, number), layer.summed, block_tiles[number])
-            for number, layer in enumerate(layers)
-        ]
+    def _layouts(self, layers: Sequence[StreamedLayer], blocks: Sequence[Sequence[int]]) -> list[Layout]:
+        layouts = [Layout(self._groups(layers, number), blocks[number]) for number in range(len(layers))]
         return [*layouts, Layout({KEPT: layers[-1].out_dim})]
 
     def _scan(self, lists: Lists, counts_loops: bool, work: WorkFolder) -> ScannedLists:
@@ -241,7 +236,3 @@ class StreamedRun:
             f"{self.dataset.path}: {what} for {noun} {ids} has NaN or infinite values; check the features of the "
             "dataset and the weights of the run"
         )
-
-
-def _summed(layer: StreamedLayer, block_tiles: int) -> Layout:
-    return Layout({name: layer.groups[name] for name in layer.summed}, layer.summed, block_tiles)
