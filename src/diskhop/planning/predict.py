@@ -7,7 +7,7 @@ layer's products at once; those of earlier ones are written, and read again with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -35,6 +35,7 @@ _FLOPS_PER_SECOND = 50e9
 _THREADS_POWER = 0.8
 # Parts take at most 1 / this of memory, so that most is left for the block.
 _PARTS_SHARE = 4
+_MOST_SUMMED_ROWS = 16 * TILE_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class StreamedPlan(PlannedSteps, RunPlan):
 
     layers: one per layer.
     part_rows: rows of a part that is read, computed and written together.
+    summed_rows: rows of a part whose sums are written.
     workers: parts that are computed at the same time, each with as many of the threads as the others.
     product_rows: rows per product.
     stretch_edges: edges that are read together.
@@ -53,6 +55,7 @@ class StreamedPlan(PlannedSteps, RunPlan):
 
     layers: tuple[LayerPlan, ...]
     part_rows: int
+    summed_rows: int
     workers: int
     product_rows: int
     stretch_edges: int
@@ -94,6 +97,7 @@ def plan_streamed(
     layers = tuple(
         _plan_layer(work, number, sizes, memory_bytes, tuple(kept[number])) for number in range(len(work.layers))
     )
+    sizes = _with_rest(work, layers, sizes, memory_bytes)
     reserved = _largest_phase(work, layers, sizes)
     reading = {"reading outputs": reading_outputs_bytes(work.wanted_tiles, sizes.part_rows, threads), **later}
     Budget(memory_bytes).require(max(reserved, reading, key=lambda phase: sum(phase.values())))
@@ -107,6 +111,7 @@ def plan_streamed(
         reasons=reasons,
         layers=layers,
         part_rows=sizes.part_rows,
+        summed_rows=sizes.summed_rows,
         workers=sizes.workers,
         product_rows=sizes.product_rows,
         stretch_edges=sizes.stretch_edges,
@@ -144,10 +149,26 @@ def _choose_sizes(work: StreamedWork, reading_bytes: int, memory_bytes: int, thr
         is_read = reading_outputs_bytes(work.wanted_tiles, sizes.part_rows, threads) <= reading_bytes
         return is_read and needed <= memory_bytes // _PARTS_SHARE
 
-    parts = [TILE_ROWS >> power for power in range(TILE_ROWS.bit_length()) if TILE_ROWS >> power > rows]
+    parts = [part_rows for part_rows in _halves(TILE_ROWS) if part_rows > rows]
     workers = [count for count in range(threads, 0, -1) if threads % count == 0]
-    found = (Sizes(part_rows, rows, stretch, count) for count in workers for part_rows in parts)
-    return next(filter(is_small, found), Sizes(rows, rows, stretch, 1))
+    found = (Sizes(part_rows, rows, stretch, count, part_rows) for count in workers for part_rows in parts)
+    return next(filter(is_small, found), Sizes(rows, rows, stretch, 1, rows))
+
+
+def _with_rest(work: StreamedWork, layers: Sequence[LayerPlan], sizes: Sizes, memory_bytes: int) -> Sizes:
+    """Share out what the blocks leave: more rows whose sums are written together, for fewer calls."""
+
+    def fits(wanted: Sizes) -> bool:
+        return sum(_largest_phase(work, layers, wanted).values()) <= memory_bytes
+
+    more = [rows for rows in _halves(_MOST_SUMMED_ROWS) if sizes.part_rows < rows < 2 * work.graph.num_nodes]
+    return next(filter(fits, (replace(sizes, summed_rows=rows) for rows in more)), sizes)
+
+
+def _halves(rows: int) -> Iterator[int]:
+    while rows > 0:
+        yield rows
+        rows //= 2
 
 
 def _plan_layer(

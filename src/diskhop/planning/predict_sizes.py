@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diskhop.hops.make.passes import aligned_bytes
 from diskhop.hops.stream.features import reading_features_bytes
@@ -128,12 +128,13 @@ def product_rows(work: StreamedWork) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes that all steps share."""
+    """Sizes that all steps share. summed_rows: rows of a part whose sums are written."""
 
     part_rows: int
     product_rows: int
     stretch_edges: int
     workers: int
+    summed_rows: int
 
     def part_bytes(self, num_tiles: int) -> int:
         """Memory of one part."""
@@ -159,6 +160,7 @@ class Sizes:
 def sums_memory(work: StreamedWork, number: int, block_rows: int, tiles: int, sizes: Sizes) -> dict[str, int]:
     """Return the memory of writing the sums of a block of some tiles, by name. A pass writes the norms first."""
     shape = work.layers[number]
+    sizes = replace(sizes, part_rows=sizes.summed_rows)
     scores = sizes.scoring_bytes(3 * shape.score_tiles) if shape.score_tiles else 0
     norms = 2 * shape.score_tiles
     rows_bytes = sizes.workers * (sizes.moving_bytes(max(tiles, norms)) + scores)

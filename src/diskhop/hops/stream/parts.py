@@ -1,7 +1,7 @@
 """Tables of bands as parts of rows: read ahead, and written behind.
 
 Rows are stored in *groups* of TILE_ROWS. A group is divided into *bands* of adjacent columns, float32, row after row: a
-band of all rows lies in memory as on disk. A *part* is part_rows rows of one group, in adjacent bands.
+band of all rows lies in memory as on disk. A *part* is part_rows rows in adjacent bands, of one group or of whole ones.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Bands:
         """Columns of all bands."""
         return sum(self.widths)
 
-    def transfers(self, first_row: int, num_rows: int) -> _Places:
-        """Return offsets in the file, lengths, and places in a buffer of some rows, band after band."""
+    def transfers(self, first_row: int, num_rows: int, buffer_rows: int) -> _Places:
+        """Return offsets in the file, lengths, and places in a buffer of some rows, in which bands have buffer_rows."""
         found = []
         place = 0
         for band, width in enumerate(self.widths, self.first):
@@ -111,13 +111,19 @@ class Bands:
                     for start in range(0, num_bytes, READ_BYTES)
                 ]
                 row = stop
-            place += 4 * num_rows * width
+            place += 4 * buffer_rows * width
         offsets, lengths, places = np.array(found, np.uint64).reshape(-1, 3).T.copy()
         return offsets, lengths, places
 
     def open(self, mode: Literal["read", "write"], part_rows: int) -> File:
         """Open the file for parts of some rows. Pages of the disk are not cached, unless parts are no whole pages."""
         return File(str(self.path), mode, all(4 * part_rows * width % PAGE_BYTES == 0 for width in self.widths))
+
+
+def moved_rows(num_rows: int, part_rows: int) -> int:
+    """Return the rows that are read or written for the next num_rows: whole pages, or a whole part."""
+    rows = min(part_rows, TILE_ROWS)
+    return min(part_rows, -(-num_rows // rows) * rows)
 
 
 def moving_bytes(num_columns: int, num_rows: int) -> int:
@@ -163,8 +169,9 @@ class BandReader:
         """
 
         def submit(first: int, slot: int) -> int:
-            # Files have whole groups, so that the last part can be read whole.
-            offsets, lengths, places = self._bands.transfers(first, self._part_rows)
+            # Files have whole groups, so that more than the last rows can be read.
+            num_rows = moved_rows(stop - first, self._part_rows)
+            offsets, lengths, places = self._bands.transfers(first, num_rows, self._part_rows)
             return self._engine.submit_read(self._file, offsets, lengths, self._slots[slot].content, places)
 
         for first, slot in prefetched(self._engine, range(start, stop, self._part_rows), submit, NUM_SLOTS):
@@ -201,9 +208,10 @@ class BandWriter:
         """Write what the memory of rows() has now; first_row is a multiple of part_rows."""
         number, self._next = self._next, (self._next + 1) % NUM_SLOTS
         slot = self._slots[number]
-        if num_rows < self._part_rows:
+        whole_rows = moved_rows(num_rows, self._part_rows)
+        if num_rows < whole_rows:
             slot.clear(num_rows)
-        offsets, lengths, places = self._bands.transfers(first_row, self._part_rows)
+        offsets, lengths, places = self._bands.transfers(first_row, whole_rows, self._part_rows)
         with destination_errors(self._bands.path):
             self._tickets[number] = self._engine.submit_write(self._file, offsets, lengths, slot.content, places)
 
@@ -239,7 +247,7 @@ def read_band(band: Bands, num_rows: int, into: NDArray[np.uint8], engine: Engin
 
     def submit(first: int, _: int) -> int:
         rows = min(_GROUPS_AT_ONCE * TILE_ROWS, num_rows - first)
-        offsets, lengths, places = band.transfers(first, rows)
+        offsets, lengths, places = band.transfers(first, rows, rows)
         if len(lengths):
             lengths[-1] = whole_pages(int(lengths[-1]))
         places += np.uint64(4 * first * band.width)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,6 @@ from diskhop.budget import Budget
 from diskhop.hops.stream.lists import edges_before
 from diskhop.hops.stream.parts import BandReader, Bands, BandWriter, Rows
 from diskhop.hops.tables import TILE_COLUMNS
-from diskhop.nn.reproducible import torch_threads
 from diskhop.planning.predict import StreamedPlan
 from diskhop.predicting.streamed.attention_passes import (
     AttentionNorms,
@@ -45,21 +44,16 @@ from diskhop.predicting.streamed.passes import (
     sum_parts,
 )
 from diskhop.predicting.streamed.row_step import RowsOfTable
-from diskhop.predicting.streamed.shares import shares_of
 from diskhop.predicting.streamed.source import FirstRows
 from diskhop.predicting.streamed.tables import LayerTable
-from diskhop.runtime.blocks import map_in_order
+from diskhop.predicting.streamed.workers import Cost, Workers, WriteRows
 from diskhop.runtime.progress import Progress
 
 OpenFeatures = Callable[[int], FirstRows]
-# (writer, first row, last row + 1, pool): writes rows of a table, with buffers of a pool.
-WriteRows = Callable[[BandWriter, int, int, BufferPool], None]
 # What sums rows before a row.
 SummerOf = Callable[[int], Summer]
-# What all rows before a row cost.
-Cost = Callable[[int], float]
 # Writing a row of sums takes as long as adding this many edges.
-_WRITTEN_ROW_EDGES = 2.0
+_WRITTEN_ROW = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -154,16 +148,17 @@ class Computation:
             scores = self._score_band(number, SOURCE_SCORES)
             memory = self._block_memory(number, 0)
             block = Block(memory, table.shape.num_rows, scores.width)
-            load_scores(block, memory, scores, self.streaming)
+            streaming = self._summing
+            load_scores(block, memory, scores, streaming)
 
             def write(writer: BandWriter, start: int, stop: int, _: BufferPool) -> None:
-                targets = TargetRows(self._score_band(number, TARGET_SCORES), self.streaming, stop)
-                norms = AttentionNorms(layer, block, targets, self.streaming)
+                targets = TargetRows(self._score_band(number, TARGET_SCORES), streaming, stop)
+                norms = AttentionNorms(layer, block, targets, streaming)
 
                 def memory_of(num_rows: int) -> Rows:
                     return writer.rows(num_rows)[0][:, : norms.width]
 
-                for part in sum_parts(norms, self.streaming, start, stop, memory_of):
+                for part in sum_parts(norms, streaming, start, stop, memory_of):
                     writer.write(part.first_row, len(part.sums))
 
             self._write_band(table, 0, f"layer {number + 1}: attention", write)
@@ -176,16 +171,15 @@ class Computation:
             return
         table, name = self.sums[number], f"layer {number + 1}: first sums"
         with self._step(name, len(others)):
-            memory = self._block_memory(number, max(others))
+            memory, streaming = self._block_memory(number, max(others)), self._summing
             for band in table.missing_bands():
-                summer_of = self._summers(number, band, memory)
+                summer_of = self._summers(number, band, memory, streaming)
 
                 def write(
                     writer: BandWriter, start: int, stop: int, _: BufferPool, summer_of: SummerOf = summer_of
                 ) -> None:
-                    for part in sum_parts(
-                        summer_of(stop), self.streaming, start, stop, lambda num_rows: writer.rows(num_rows)[0]
-                    ):
+                    parts = sum_parts(summer_of(stop), streaming, start, stop, lambda rows: writer.rows(rows)[0])
+                    for part in parts:
                         writer.write(part.first_row, len(part.sums))
 
                 self._write_band(table, band, name, write)
@@ -195,12 +189,13 @@ class Computation:
         planned = self.plan.layers[number]
         name, tiles = f"layer {number + 1}", planned.blocks[-1]
         with self._step(name, 1):
-            summer_of = self._summers(number, planned.num_blocks - 1, self._block_memory(number, tiles))
+            memory = self._block_memory(number, tiles)
+            summer_of = self._summers(number, planned.num_blocks - 1, memory, self.streaming)
             rows = self._rows_of(number + 1)
 
             def write(writer: BandWriter, start: int, stop: int, pool: BufferPool) -> None:
-                memory = np.empty((min(self.plan.part_rows, stop - start), TILE_COLUMNS * tiles), np.float32)
-                parts = sum_parts(summer_of(stop), self.streaming, start, stop, lambda num_rows: memory[:num_rows])
+                out = np.empty((min(self.plan.part_rows, stop - start), TILE_COLUMNS * tiles), np.float32)
+                parts = sum_parts(summer_of(stop), self.streaming, start, stop, lambda num_rows: out[:num_rows])
                 earlier = self._earlier_sums(number, start, stop, pool)
                 owns = self._own_rows(number, start, stop, pool)
                 for part, sums, own in zip(parts, earlier, owns, strict=False):
@@ -217,19 +212,20 @@ class Computation:
                 earlier.settle()
             self.dropped.clear()
 
-    def _pool(self) -> BufferPool:
-        """Return a pool for the buffers of a step, which takes memory from the system once."""
-        return BufferPool(self.plan.memory_bytes)
-
     def _block_memory(self, number: int, tiles: int) -> BlockMemory:
         """Allocate the memory of blocks of a layer, of some tiles, with scores if it has any."""
         is_scored = isinstance(self.network.layers[number], AttentionLayer)
         score_columns = self._score_band(number, SOURCE_SCORES).width if is_scored else 0
         return BlockMemory(self.plan.layers[number].block_rows, TILE_COLUMNS * tiles + score_columns)
 
-    def _summers(self, number: int, number_of_band: int, memory: BlockMemory) -> SummerOf:
+    @property
+    def _summing(self) -> Streaming:
+        """What passes share that write sums: larger parts."""
+        return replace(self.streaming, part_rows=self.plan.summed_rows)
+
+    def _summers(self, number: int, number_of_band: int, memory: BlockMemory, streaming: Streaming) -> SummerOf:
         """Load a summed band as a block; return the function that makes what sums it, for rows before some row."""
-        planned, layer, streaming = self.plan.layers[number], self.network.layers[number], self.streaming
+        planned, layer = self.plan.layers[number], self.network.layers[number]
         band = self.tables[number].bands(number_of_band, number_of_band + 1)
         if not isinstance(layer, AttentionLayer):
             block = Block(memory, planned.block_rows, band.width)
@@ -311,46 +307,33 @@ class Computation:
 
     def _write_band(self, table: LayerTable, band: int, stage: str, write: WriteRows) -> None:
         """Write all rows of a band."""
-        num_rows, pool = table.shape.num_rows, self._pool()
+        num_rows, workers, cost = table.shape.num_rows, self._workers(self.plan.summed_rows), self._cost(_WRITTEN_ROW)
         self._make_room(table)
-
-        def share(writers: Sequence[BandWriter]) -> None:
-            self._share(write, 0, num_rows, writers, pool, self._cost(_WRITTEN_ROW_EDGES))
-
-        table.write_band(band, partial(self._open_writers, pool), share)
+        table.write_band(band, workers.open, lambda writers: workers.write(write, 0, num_rows, writers, cost))
         self.progress(stage, (band + 1) * num_rows, table.shape.num_tiles * num_rows)
 
     def _write_table(self, number: int, stage: str, write: WriteRows, cost: Cost) -> None:
         """Write the missing rows of a table."""
-        table, pool = self.tables[number], self._pool()
+        table, workers = self.tables[number], self._workers(self.plan.part_rows)
         self._make_room(table)
         for start, stop in table.missing_ranges():
 
             def share(writers: Sequence[BandWriter], start: int = start, stop: int = stop) -> None:
-                self._share(write, start, stop, writers, pool, cost)
+                workers.write(write, start, stop, writers, cost)
 
-            table.write_rows(start, stop, partial(self._open_writers, pool), share)
+            table.write_rows(start, stop, workers.open, share)
             self.progress(stage, stop, table.shape.num_rows)
 
-    def _open_writers(self, pool: BufferPool, bands: Bands) -> list[BandWriter]:
-        part_rows, engine = self.plan.part_rows, self.streaming.engine
-        return [BandWriter(bands, part_rows, engine, pool) for _ in range(self.plan.workers)]
-
-    def _share(
-        self, write: WriteRows, start: int, stop: int, writers: Sequence[BandWriter], pool: BufferPool, cost: Cost
-    ) -> None:
-        """Divide rows among workers, each with a writer and cores of its own."""
-        shares = shares_of(start, stop, self.plan.part_rows, len(writers), cost)
-
-        def write_rows(share: tuple[BandWriter, tuple[int, int]]) -> None:
-            writer, (first, last) = share
-            with torch.no_grad():  # of this thread
-                write(writer, first, last, pool)
-
-        with torch_threads(self.plan.threads_per_worker):
-            # It waits for running workers before it raises: the writers are closed then.
-            for _ in map_in_order(write_rows, zip(writers, shares, strict=False), len(writers)):
-                pass
+    def _workers(self, part_rows: int) -> Workers:
+        """Return workers whose buffers take memory from the system once."""
+        plan = self.plan
+        return Workers(
+            count=plan.workers,
+            threads=plan.threads_per_worker,
+            part_rows=part_rows,
+            engine=self.streaming.engine,
+            pool=BufferPool(plan.memory_bytes),
+        )
 
     @contextmanager
     def _step(self, name: str, num_passes: int) -> Iterator[None]:

@@ -7,7 +7,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskhop.predicting.streamed.shares import shares_of
+from diskhop.predicting.streamed.workers import shares_of
 from tests.examples import examples
 
 
