@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from diskhop.report.page import write_report
     from diskhop.runs.embedding.export import export_embeddings
     from diskhop.runs.embedding.features import from_embeddings
-    from diskhop.runs.embedding.queries import complete, neighbors, score
+    from diskhop.runs.embedding.queries import complete, score
     from diskhop.runs.evaluate.run import evaluate_run
+    from diskhop.runs.neighbors import neighbors
     from diskhop.runs.nodes.packing import pack
     from diskhop.runs.plan import plan_run
     from diskhop.runs.predict.plan import plan_prediction
@@ -81,7 +82,7 @@ _LAZY = {
     "export_embeddings": "diskhop.runs.embedding.export",
     "from_embeddings": "diskhop.runs.embedding.features",
     "from_pyg": "diskhop.importing.pyg.source",
-    "neighbors": "diskhop.runs.embedding.queries",
+    "neighbors": "diskhop.runs.neighbors",
     "open_dataset": "diskhop.dataset.dataset",
     "pack": "diskhop.runs.nodes.packing",
     "plan_prediction": "diskhop.runs.predict.plan",

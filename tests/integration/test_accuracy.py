@@ -44,6 +44,15 @@ def test_cora_public_split(tmp_path: Path, model: str, accuracy: float) -> None:
 
 
 @pytest.mark.slow
+def test_cora_links(tmp_path: Path) -> None:
+    """The figures of the graph autoencoder (Kipf and Welling, 2016), on its shares of edges."""
+    dataset = import_shared(tmp_path, "cora")
+    tests = [train(dataset, task="link", preset="cora", seed=seed, store="direct").result["test"] for seed in range(3)]
+    assert np.mean([tested["auc"] for tested in tests]) >= 0.91
+    assert np.mean([tested["ap"] for tested in tests]) >= 0.92
+
+
+@pytest.mark.slow
 def test_tolokers_sage(tmp_path: Path) -> None:
     runs = [{"split": split} for split in range(3)]
     dataset = import_shared(tmp_path, "heterophilous-tolokers")

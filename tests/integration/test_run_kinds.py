@@ -18,6 +18,7 @@ from diskhop.runs.start import embed, train
 from diskhop.ui.summary import summarize
 from tests.embedding import OPTIONS as EMBED_OPTIONS
 from tests.embedding import small_triples
+from tests.links import OPTIONS as LINK_OPTIONS
 from tests.runs import OPTIONS, small_graph
 
 SCREEN_LINES = 24
@@ -30,6 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     graph = small_graph(folder / "sbm")
     train(graph, out=folder / "node", **{**OPTIONS, "epochs": 1})
     train(graph, out=folder / "hop", **HOP_OPTIONS)
+    train(graph, out=folder / "link", **{**LINK_OPTIONS, "epochs": 1})
     embed(small_triples(folder / "triples"), out=folder / "embedding", **{**EMBED_OPTIONS, "epochs": 1})
     return {kind: folder / kind for kind in KINDS}
 
@@ -38,6 +40,7 @@ def test_no_two_kinds_share_a_model() -> None:
     models = [model for kind in KINDS.values() for model in kind.models]
     assert len(models) == len(set(models))
     assert all(find_kind(model).name == name for name, kind in KINDS.items() for model in kind.models)
+    assert find_kind("sage", "link").name == find_kind(None, "link").name == "link"
     with pytest.raises(ConfigError, match="unknown model 'magic'"):
         find_kind("magic")
 
@@ -59,6 +62,7 @@ def test_a_run_of_another_kind_is_refused_with_the_command_to_use(
     for arguments, made_by, wanted in (
         (["train", "--resume", "--out", str(runs["embedding"])], "embed", "train"),
         (["embed", "--resume", "--out", str(runs["hop"])], "train", "embed"),
+        (["embed", "--resume", "--out", str(runs["link"])], "train", "embed"),
         (["export", str(runs["node"]), str(tmp_path / "x.npy")], "train", "embed"),
     ):
         assert run_command(arguments) == 2

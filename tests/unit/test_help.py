@@ -11,6 +11,7 @@ from diskhop.cli.commands import PANEL_OF
 from diskhop.cli.options import main_flag, spell_options
 from diskhop.config import learning
 from diskhop.config.embed import EmbedConfig
+from diskhop.config.link import LINK_METRICS, LinkConfig
 from diskhop.config.options import AUTO, option_fields
 from diskhop.config.predict import PredictConfig
 from diskhop.config.train import HopConfig, SampledConfig
@@ -20,6 +21,8 @@ from diskhop.generating.config import GraphConfig
 from diskhop.hops.operators import OPERATORS
 from diskhop.hops.spec import PropagationSpec
 from diskhop.importing.options import ImportOptions
+from diskhop.nn.decoders.decoders import DECODERS
+from diskhop.nn.decoders.losses import LINK_LOSSES
 from diskhop.nn.matmul.backends import BACKENDS
 from diskhop.nn.matmul.products import PRECISIONS
 from diskhop.nn.models import HOP_MODELS, LAYERS
@@ -29,7 +32,16 @@ from diskhop.runs.nodes.metrics import METRICS
 from diskhop.stores.stores import STORES
 from tests.golden.make_help import FOLDER, render_help
 
-CONFIGS = (SampledConfig, HopConfig, EmbedConfig, GraphConfig, ImportOptions, PropagationSpec, PredictConfig)
+CONFIGS = (
+    SampledConfig,
+    HopConfig,
+    LinkConfig,
+    EmbedConfig,
+    GraphConfig,
+    ImportOptions,
+    PropagationSpec,
+    PredictConfig,
+)
 # Names that an option takes, which its help must list: what it can be is decided above the configuration.
 NAMES = [
     (SampledConfig, "model", [*LAYERS, *HOP_MODELS]),
@@ -40,6 +52,9 @@ NAMES = [
     (SampledConfig, "lr_schedule", learning.SCHEDULES),
     (SampledConfig, "precision", PRECISIONS),
     (SampledConfig, "matmul", BACKENDS),
+    (LinkConfig, "decoder", DECODERS),
+    (LinkConfig, "loss", LINK_LOSSES),
+    (LinkConfig, "metric", LINK_METRICS),
     (HopConfig, "operators", OPERATORS),
     (EmbedConfig, "model", SCORES),
     (EmbedConfig, "loss", LOSSES),
@@ -82,7 +97,7 @@ def test_every_option_says_what_it_is_and_its_example_follows_its_rule(kind: typ
 
 @pytest.mark.parametrize(
     ("command", "kinds"),
-    [("plan", CONFIGS[:3]), ("train", CONFIGS[:2]), ("pack", CONFIGS[:1]), ("predict", CONFIGS[6:])],
+    [("plan", CONFIGS[:4]), ("train", CONFIGS[:3]), ("pack", CONFIGS[:1]), ("predict", CONFIGS[7:])],
 )
 def test_commands_of_a_run_take_all_of_its_options(
     pages: dict[str, str], command: str, kinds: tuple[type[Any], ...]

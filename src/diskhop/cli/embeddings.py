@@ -20,18 +20,34 @@ Top = Annotated[int, typer.Option(metavar="N", help="Number of results.", rich_h
 
 @command("neighbors")
 def neighbors(
-    run: Run,
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="Folder of a run of 'diskhop embed', or of 'diskhop train --task link'.",
+            show_default=False,
+        ),
+    ],
     node: Annotated[str, typer.Argument(metavar="NAME", help="Name or id of a node.", show_default=False)],
     top: Top = 10,
     by: Annotated[
-        str, typer.Option(metavar="NAME", help="Similarity: cosine, dot or l2.", rich_help_panel=COMMON)
-    ] = "cosine",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Similarity: cosine, dot or l2; for links also decoder, the run's own score. "
+            "[dim]\\[default: cosine, for links decoder][/dim]",
+            rich_help_panel=COMMON,
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the nodes with the most similar embeddings."""
+    """Print the nodes with the most similar embeddings, or the likeliest partners of a node by a link model."""
     from diskhop.dataset.names import as_shown
-    from diskhop.runs.embedding.queries import neighbors as find_neighbors
+    from diskhop.runs.neighbors import neighbors as find_neighbors
+    from diskhop.runs.neighbors import usual_similarity
 
+    by = by or usual_similarity(run)
     found = find_neighbors(run, node, top=top, by=by)
     if as_json:
         print_json({"node": node, "by": by, "neighbors": [{"name": each.name, "score": each.score} for each in found]})

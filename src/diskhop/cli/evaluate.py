@@ -37,8 +37,8 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="PART",
-            help="Nodes to measure on: train, valid or test (default: each); embeddings: edges to rank, test (default) "
-            "or valid.",
+            help="Nodes to measure on: train, valid or test (default: each); links: edges, by default valid and test; "
+            "embeddings: edges to rank, test (default) or valid.",
             rich_help_panel=COMMON,
         ),
     ] = None,
@@ -53,8 +53,8 @@ def evaluate(
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
-    """Measure a node classifier on all nodes of each part of the split, or rank edges by trained embeddings."""
-    from diskhop.run_files import EMBEDDING
+    """Measure a node classifier or a link model on each part of its split, or rank edges by trained embeddings."""
+    from diskhop.run_files import EMBEDDING, LINK_RUN
     from diskhop.runs.evaluate.run import evaluate_run
     from diskhop.ui.evaluation import column_table, evaluation_rows, part_table, shown_part
     from diskhop.ui.progress import stage_progress
@@ -66,6 +66,10 @@ def evaluate(
         print_json(found)
     elif found["kind"] == EMBEDDING:
         print_pairs(summarize_ranking(found["part"], found))
+    elif found["kind"] == LINK_RUN:
+        print_table(*part_table(found))
+        stdout.print()
+        print_pairs([("ranks" if not number else "", note) for number, note in enumerate(found["notes"])])
     else:
         shown = shown_part(found)
         for table in (part_table(found), column_table(found, shown)):

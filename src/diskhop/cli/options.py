@@ -177,6 +177,8 @@ def _help(option: OptionField, kinds: Collection[type[Any]], shown: str) -> str:
         if other.help != option.help:
             text = f"{text.removesuffix('.')}; {kind.SUBJECT}: {other.help[0].lower()}{other.help[1:]}"
     having = [kind for kind in kinds if option.name in option_fields(kind)]
+    # A configuration that extends another one is no other use of its options.
+    having = [kind for kind in having if not any(issubclass(kind, other) for other in having if other is not kind)]
     if len(having) == 1 < len(kinds) and all(hasattr(kind, "SUBJECT") for kind in kinds):
         text = f"{text.removesuffix('.')} ({having[0].SUBJECT})."
     choices = () if option.rule is None else option.rule.choices

@@ -14,6 +14,7 @@ from diskhop.cli.app import command
 from diskhop.cli.options import COMMON, Json, Preset, main_flag, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, print_table, stdout
 from diskhop.config.embed import EmbedConfig
+from diskhop.config.link import LinkConfig
 from diskhop.config.options import option_fields, require_known
 from diskhop.config.predict import PredictConfig
 from diskhop.config.train import TASKS, HopConfig, SampledConfig
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _TRAIN, _PREDICT = "train", "predict"
 _CONFIGS: Mapping[str, tuple[type[Any], ...]] = {
-    _TRAIN: (SampledConfig, HopConfig, EmbedConfig),
+    _TRAIN: (SampledConfig, HopConfig, LinkConfig, EmbedConfig),
     _PREDICT: (PredictConfig,),
 }
 
@@ -44,7 +45,8 @@ def plan(
         str,
         typer.Option(
             metavar="NAME",
-            help="Work to plan: train (or its task: classification, multilabel, regression), or predict by a run.",
+            help="Work to plan: train (or its task: classification, multilabel, regression or link), or predict by "
+            "a run.",
             rich_help_panel=COMMON,
         ),
     ] = _TRAIN,
@@ -143,13 +145,14 @@ def _plan_training(
     rows = [("chosen" if number == 0 else "", reason) for number, reason in enumerate(ranking.best.reasons)]
     rows += [(f"not {option.name}", option.reason) for option in ranking.options[1:]]
     opened, model = open_dataset(dataset), given.get("model")
-    ignored = ignored_parts(opened, find_kind(model).name)
-    if find_kind(model).name != EMBEDDING:
+    kind = find_kind(model, given.get("task"))
+    ignored = ignored_parts(opened, kind.name)
+    if kind.name != EMBEDDING:
         asked = given.get("direction", "in"), given.get("edge_weights")
         weights = edge_weights_of(opened, model or "sage", *asked, is_drawn=given.get("weighted", False))
         ignored = [*([] if weights is None else [weights]), *ignored]
     rows += [(each.option.replace("_", " "), f"{each.value}: {each.why}") for each in ignored]
-    print_pairs([*rows, ("next", _next_command(dataset, find_kind(given.get("model")).command, preset, given))])
+    print_pairs([*rows, ("next", _next_command(dataset, kind.command, preset, given))])
 
 
 def _explained(option: Option[Any]) -> list[tuple[str, str]]:
@@ -173,4 +176,6 @@ def _explained(option: Option[Any]) -> list[tuple[str, str]]:
 def _next_command(dataset: Path, command: str, preset: str | None, given: dict[str, Any]) -> str:
     words = ["diskhop", command, str(dataset)]
     words += [] if preset is None else ["--preset", preset]
-    return shlex.join([*words, *spell_options(given, SampledConfig, HopConfig, EmbedConfig), "--out", "run"])
+    return shlex.join(
+        [*words, *spell_options(given, SampledConfig, HopConfig, LinkConfig, EmbedConfig), "--out", "run"]
+    )

@@ -16,11 +16,12 @@ from diskhop.cli.options import (
     takes_options,
 )
 from diskhop.cli.output import print_json, print_pairs, stderr
+from diskhop.config.link import LinkConfig
 from diskhop.config.train import HopConfig, SampledConfig
 
 
 @command("train")
-@takes_options(SampledConfig, HopConfig)
+@takes_options(SampledConfig, HopConfig, LinkConfig)
 def train(
     dataset: DatasetOfRun = None,
     *,
@@ -32,7 +33,7 @@ def train(
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
-    """Train a model for node classification from disk; what diskhop chooses is printed with the reason."""
+    """Train a model of nodes or links from disk; what diskhop chooses is printed with the reason."""
     from diskhop.runs.start import train as train_model
     from diskhop.ui.summary import summarize
     from diskhop.ui.terminal import run_callbacks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from diskhop.config.options import option, require_known
 from diskhop.config.rules import (
@@ -44,6 +45,8 @@ _CLASS_WEIGHTS = Rule(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningConfig:
     """Options of the loss and of the optimiser."""
+
+    KNOWN_LOSSES: ClassVar[tuple[str, ...]] = LOSSES
 
     lr: float = option(help="Learning rate (Adam).", rule=POSITIVE, panel="Optimisation", shown="0.003, for sgc 0.02")
     weight_decay: float = option(0.0, help="Weight decay (Adam).", rule=NOT_NEGATIVE, panel="Optimisation")
@@ -106,7 +109,7 @@ class LearningConfig:
 
     def check(self) -> None:
         """Check names, and what options mean together."""
-        require_known("loss", self.loss, LOSSES)
+        require_known("loss", self.loss, self.KNOWN_LOSSES)
         require_known("learning rate schedule", self.lr_schedule, SCHEDULES)
         if self.focal_gamma != 2.0 and self.loss != FOCAL:
             raise ConfigError(f"--focal-gamma needs --loss focal, got {self.loss}: add it, or remove --focal-gamma")

@@ -29,7 +29,10 @@ from diskhop.config.sampler import NEIGHBOR, SAMPLERS, check_sampler
 from diskhop.errors import ConfigError
 
 ALL_NEIGHBORS = -1
-CLASSIFICATION, MULTILABEL, REGRESSION = TASKS = ("classification", "multilabel", "regression")
+CLASSIFICATION, MULTILABEL, REGRESSION = NODE_TASKS = ("classification", "multilabel", "regression")
+# Of edges instead of labels.
+LINK = "link"
+TASKS = (*NODE_TASKS, LINK)
 PINNED = ("degree", "accesses")
 # Kinds of features for a graph without any; see dataset/made_features.py.
 MADE_FEATURES = ("degree", "onehot", "random")
@@ -132,7 +135,8 @@ class TrainConfig(LearningConfig):
         False, help="Continue with the optimiser state of the --warm-start run.", panel="Optimisation"
     )
     task: str = option(
-        help="Task: classification (a class per node), multilabel (labels of 0 and 1) or regression (numbers).",
+        help="Task: classification (a class per node), multilabel (labels of 0 and 1), regression (numbers) or link "
+        "(which nodes have edges).",
         rule=one_of(TASKS),
         shown="as the labels are",
     )

@@ -14,6 +14,7 @@ import reprlib
 import shlex
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from diskhop.dataset.files import (
 )
 from diskhop.dataset.id_map import IdMap
 from diskhop.dataset.made_features import MadeFeatures, made_features
-from diskhop.dataset.manifest import EDGE, NODE, Manifest
+from diskhop.dataset.manifest import EDGE, NODE, FileEntry, Manifest
 from diskhop.dataset.node_set import NodeSet
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeRows, SourceIds, Table
@@ -81,6 +82,21 @@ class Dataset:
         """Return the same dataset with other features: float32 rows (nodes, dim) in a file outside of it."""
         other = copy(self)
         other.nodes = {name: nodes.with_rows(table, dim) for name, nodes in self.nodes.items()}
+        return other
+
+    def with_edges(self, folder: Path, num_edges: int, files: Mapping[str, FileEntry], hash: str) -> Dataset:
+        """Return the same dataset with some of the edges of its only type, in a folder outside of it.
+
+        The folder has lists and weights in the layout of a dataset, and no other columns. hash: what stands for the
+        content, in files that are derived from it.
+        """
+        (name,) = self.edges
+        other, info = copy(self), self.manifest.edge_types[name]
+        attributes = {each: kept for each, kept in info.attributes.items() if kept.stored_as == "weights"}
+        info = replace(info, count=num_edges, edge_id_dtype="", times=False, attributes=attributes)
+        arrays = StoredArrays(folder, replace(self.manifest, files=files))
+        other.edges = {name: EdgeSet(arrays, name, info, self.num_nodes)}
+        other.hash = hash
         return other
 
     def without_features(self) -> Dataset:

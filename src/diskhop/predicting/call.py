@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.config.options import require_known
-from diskhop.config.train import CLASSIFICATION, TASKS
+from diskhop.config.train import CLASSIFICATION, NODE_TASKS
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.io.engine import open_engine
 from diskhop.loaders.checks import budget_of
@@ -111,7 +111,7 @@ def predict(
     opened = as_dataset(dataset)
     if out is None:
         return predict_array(opened, layers, memory=memory, engine=engine, scratch=scratch, **options)
-    require_known("task", task, TASKS)
+    require_known("task", task, NODE_TASKS)
     outputs = Outputs(words=tuple(what), task=task)
     require_format(format)
     tools, budget, path = TaskTools(open_engine(engine).engine), budget_of(memory), Path(out)

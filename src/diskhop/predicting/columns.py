@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import softmax_rows
 from diskhop.config.predict import EMBEDDING_DTYPES
-from diskhop.config.train import CLASSIFICATION, MULTILABEL, REGRESSION
+from diskhop.config.train import CLASSIFICATION, LINK, MULTILABEL, REGRESSION
 from diskhop.errors import ConfigError
 from diskhop.predicting.scaling import Scaling
 
@@ -35,11 +35,13 @@ _WORDS_OF = {
     CLASSIFICATION: (("class", "probability"), ("probabilities", "logits", "embedding")),
     MULTILABEL: (("probabilities",), ("logits", "embedding")),
     REGRESSION: (("value",), ("embedding",)),
+    LINK: (("embedding",), ()),
 }
 _NOT_THOSE = {
     CLASSIFICATION: "and the model predicts classes",
     MULTILABEL: "and the labels are tasks, each with a probability of its own",
     REGRESSION: "and the model predicts numbers",
+    LINK: "and the model predicts links",
 }
 _SINGLE = {"class": "int64", "probability": "float32"}
 
@@ -72,7 +74,7 @@ class Outputs:
     """Choice of the columns that are written.
 
     words: names of WORDS; columns are in the order of WORDS, each once.
-    task: classification, multilabel or regression: what logits stand for.
+    task: classification, multilabel, regression or link: what logits stand for.
     scaling: units of the values of regression; None: those of the logits.
     embedding_dtype: float32 or float16.
     """

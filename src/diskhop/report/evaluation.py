@@ -1,4 +1,4 @@
-"""An evaluation of a node classifier in a report: a table, the confusion matrix and the calibration."""
+"""An evaluation in a report: a table, the confusion matrix and the calibration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.manifest import VALUES
 from diskhop.report.figures import Figure
-from diskhop.ui.evaluation import notes_of, part_table, shown_part, title_of
+from diskhop.ui.evaluation import LINKS, notes_of, part_table, shown_part, title_of
 
 _ACCURACY, _IDEAL = "#0072B2", "#D55E00"
 # More classes than this cannot be read on one chart.
@@ -28,10 +28,10 @@ def evaluation_table(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluation_figures(evaluation: Mapping[str, Any]) -> list[Figure]:
-    """Return charts of the test part, or of the last part that was measured; none for a model of values."""
+    """Return charts of the test part, or of the last part that was measured; none for models of values or links."""
     name = shown_part(evaluation)
     part = evaluation["parts"][name]
-    if evaluation["outputs"]["kind"] == VALUES:
+    if evaluation["outputs"]["kind"] in (VALUES, LINKS):
         return []
     matrix = part["confusion"]
     drawn = [] if matrix is None else [_confusion(name, np.array(matrix), [title_of(each) for each in part["classes"]])]

@@ -16,6 +16,7 @@ from diskhop.run_files import (
     CONFIG_FILE,
     EMBEDDING,
     EVALUATION_FILE,
+    LINK_RUN,
     METRICS_FILE,
     PLAN_FILE,
     RESULT_FILE,
@@ -60,7 +61,7 @@ class RunRecord:
     def loss(self) -> str:
         """The name of the loss; losses of different names cannot be compared."""
         loss = str(self.config.get("loss", "cross-entropy"))
-        return f"{loss} loss of edges" if self.is_embedding else loss
+        return f"{loss} loss of edges" if self.kind in (EMBEDDING, LINK_RUN) else loss
 
     @cached_property
     def valid_metric(self) -> str | None:
@@ -83,9 +84,12 @@ class RunRecord:
         return best_value(str(self.config.get("metric", "")), validations)
 
     def _metric(self, measured: Mapping[str, Any]) -> str:
+        name = "MRR" if self.is_embedding else str(self.config.get("metric", "metric"))
         if "protocol" in measured:
-            return f"MRR ({describe_protocol(measured['protocol'])})"
-        return str(self.config.get("metric", "metric"))
+            return f"{name} ({describe_protocol(measured['protocol'])})"
+        if "random_pairs" in measured:
+            return f"{name} ({measured['edges']:,} edges, {measured['random_pairs']:,} random pairs)"
+        return name
 
 
 def read_run(path: Path | str) -> RunRecord:

@@ -92,7 +92,7 @@ def save_tensors(
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read tensors and metadata that save_tensors() wrote. Raises TrainingError for a damaged file."""
+    """Read tensors, in the order of names, and metadata of save_tensors(). Raises TrainingError for a damaged file."""
     try:
         content = bytearray(path.read_bytes())
     except OSError as error:
@@ -107,7 +107,9 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     header_bytes = int.from_bytes(content[:8], "little")
     try:
         header = json.loads(content[8 : 8 + header_bytes])
-        return safetensors.torch.load(bytes(content)), dict(json.loads(header["__metadata__"]["diskhop"]))
+        # Sorted, since safetensors returns them in an order that changes from call to call.
+        tensors = dict(sorted(safetensors.torch.load(bytes(content)).items()))
+        return tensors, dict(json.loads(header["__metadata__"]["diskhop"]))
     except (KeyError, TypeError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise TrainingError(f"{path}: was not written by diskhop: {error!r}; train again in a new folder") from error
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from torch import Tensor, nn
+from torch import nn
 
 from diskhop.config.train import TrainConfig
 from diskhop.counters import FetchCounts
@@ -63,14 +63,17 @@ class Feed(Protocol):
     def measure(self, purpose: Purpose) -> AbstractContextManager[Batches]:
         """Open a pass over validation or test nodes, the same in every epoch so that epochs compare."""
 
-    def forward(self, model: Any, batch: Any) -> Tensor:
-        """Return the model's outputs for the batch's seed nodes, float32 (nodes, outputs)."""
+    def forward(self, model: Any, batch: Any) -> Any:
+        """Return the model's outputs for the batch, as the run's task takes them.
+
+        On nodes these are float32 (nodes, outputs), of the seed nodes.
+        """
 
 
 class Measure(Protocol):
     """Accumulates a metric over batches."""
 
-    def update(self, outputs: Tensor, batch: Any) -> None:
+    def update(self, outputs: Any, batch: Any) -> None:
         """Add a batch."""
 
     def value(self) -> float:
@@ -83,11 +86,11 @@ class Measure(Protocol):
 class Task(Protocol):
     """A learning task: the loss of a batch, and the metric of a pass."""
 
-    def loss(self, outputs: Tensor, batch: Any) -> BatchLoss:
+    def loss(self, outputs: Any, batch: Any) -> BatchLoss:
         """Return the loss of a batch."""
 
-    def measure(self, metric: str) -> Measure:
-        """Return a new accumulator for a metric."""
+    def measure(self, metric: str, purpose: Purpose) -> Measure:
+        """Return a new accumulator for a metric, in validation or test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar
 
 from diskhop.budget import Budget
 from diskhop.config.embed import EmbedConfig
-from diskhop.config.options import require_known
-from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.config.link import LinkConfig
+from diskhop.config.options import option_fields, require_known
+from diskhop.config.train import LINK, HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError
@@ -25,11 +26,15 @@ from diskhop.planning.measure import disk_model
 from diskhop.planning.options import Ranking
 from diskhop.planning.planner import rank_options
 from diskhop.plans import EmbedPlan, HopPlan, SampledPlan
-from diskhop.run_files import COMMANDS, EMBEDDING, HOP, NODE
+from diskhop.run_files import COMMANDS, EMBEDDING, HOP, LINK_RUN, NODE
 from diskhop.runs.choices import Resolved
 from diskhop.runs.context import RunContext
 from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.embedding.run import Embedded, train_embeddings
+from diskhop.runs.links.defaults import resolve_link_config
+from diskhop.runs.links.prepare import planned_workload
+from diskhop.runs.links.run import train_links
+from diskhop.runs.links.task import LinkTask
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.hops import prepare_hops
 from diskhop.runs.nodes.packing import find_packed
@@ -49,7 +54,7 @@ class RunKind(Generic[ConfigT, TaskT, FinishedT]):
 
     name: as in config.toml and result.json.
     config: the class of its configuration.
-    models: the names of its models; no two kinds share one.
+    models: the names of its models; no two kinds share one. None for a kind that is chosen by --task.
     resolve: completes options for a dataset, with a preset's if one is named.
     rank: compares the ways to run a configuration, without training.
     run: trains.
@@ -68,12 +73,30 @@ class RunKind(Generic[ConfigT, TaskT, FinishedT]):
         return COMMANDS[self.name]
 
 
-def find_kind(model: str | None) -> RunKind[Any, Any, Any]:
-    """Return the kind of run that trains a model; None: the kind of the default model."""
+def find_kind(model: str | None, task: str | None = None) -> RunKind[Any, Any, Any]:
+    """Return the kind of run that trains a model for a task; None: the default model, and any task on nodes."""
+    if task == LINK:
+        return KINDS[LINK_RUN]
     if model is None:
         return KINDS[NODE]
     require_known("model", model, [name for kind in KINDS.values() for name in kind.models])
     return next(kind for kind in KINDS.values() if model in kind.models)
+
+
+def kind_of(config: Any) -> RunKind[Any, Any, Any]:
+    """Return the kind of run that a configuration is of."""
+    return next(kind for kind in KINDS.values() if type(config) is kind.config)
+
+
+def require_link_task(options: Mapping[str, Any]) -> None:
+    """Refuse options that only links have, in a run on nodes."""
+    if options.get("task") == LINK:
+        return
+    known = {name for kind in (SampledConfig, HopConfig) for name in option_fields(kind)}
+    for name in options:
+        if name in option_fields(LinkConfig) and name not in known:
+            flag = option_fields(LinkConfig)[name].flag.partition("/")[0]
+            raise ConfigError(f"{flag} is for links: add --task link, or remove it")
 
 
 def configs_of(command: str) -> dict[str, type[Any]]:
@@ -87,6 +110,13 @@ def _rank_nodes(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Rank
         raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
     workload = find_packed(dataset, config, sampled_workload(dataset, config, task), task.seeds.train)
     return rank_options(dataset, workload, Budget(config.memory_bytes), model)
+
+
+def _rank_links(dataset: Dataset, config: LinkConfig, task: LinkTask) -> Ranking[SampledPlan]:
+    model = disk_model(dataset, choose_engine(config.engine)[0])
+    if dataset.features() is None:
+        raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
+    return rank_options(dataset, planned_workload(dataset, config, task), Budget(config.memory_bytes), model)
 
 
 def _rank_hops(dataset: Dataset, config: HopConfig, task: NodeTask) -> Ranking[HopPlan]:
@@ -114,6 +144,14 @@ _HOP: RunKind[HopConfig, NodeTask, Trained] = RunKind(
     rank=_rank_hops,
     run=partial(train_nodes, HOP, prepare_hops),
 )
+_LINK: RunKind[LinkConfig, LinkTask, Trained] = RunKind(
+    name=LINK_RUN,
+    config=LinkConfig,
+    models=(),
+    resolve=resolve_link_config,
+    rank=_rank_links,
+    run=train_links,
+)
 _EMBEDDING: RunKind[EmbedConfig, None, Embedded] = RunKind(
     name=EMBEDDING,
     config=EmbedConfig,
@@ -122,4 +160,4 @@ _EMBEDDING: RunKind[EmbedConfig, None, Embedded] = RunKind(
     rank=_rank_embeddings,
     run=train_embeddings,
 )
-KINDS: dict[str, RunKind[Any, Any, Any]] = {kind.name: kind for kind in (_NODE, _HOP, _EMBEDDING)}
+KINDS: dict[str, RunKind[Any, Any, Any]] = {kind.name: kind for kind in (_NODE, _HOP, _LINK, _EMBEDDING)}

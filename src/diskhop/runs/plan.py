@@ -8,7 +8,7 @@ from typing import Any
 from diskhop.budget import parse_sizes
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.planning.options import Ranking
-from diskhop.runs.kinds import find_kind
+from diskhop.runs.kinds import find_kind, kind_of
 
 
 def plan_run(
@@ -26,5 +26,5 @@ def plan_run(
     """
     options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
     opened = as_dataset(dataset)
-    resolved = find_kind(options.get("model")).resolve(opened, options, preset)
-    return find_kind(resolved.config.model).rank(opened, resolved.config, resolved.task)
+    resolved = find_kind(options.get("model"), options.get("task")).resolve(opened, options, preset)
+    return kind_of(resolved.config).rank(opened, resolved.config, resolved.task)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,10 @@ class Schema:
     edge_types: tuple[tuple[str, str, str], ...] | None = None
     reciprocal_share: float | None = None
     scaling: Scaling | None = None
+
+    def without_labels(self) -> Schema:
+        """Return the schema for a model that labels do not matter to."""
+        return replace(self, num_outputs=0, label_kind="", class_names=None)
 
     def to_bytes(self) -> bytes:
         """Return the content of a RUN's schema file."""

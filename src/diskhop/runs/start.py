@@ -14,7 +14,7 @@ from diskhop.run_files import CONFIG_FILE, EMBEDDING, NODE, resume_command
 from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.context import RunContext
 from diskhop.runs.embedding.run import Embedded
-from diskhop.runs.kinds import KINDS, configs_of, find_kind
+from diskhop.runs.kinds import KINDS, configs_of, find_kind, kind_of, require_link_task
 from diskhop.runs.source import find_run_source
 from diskhop.runs.training import Trained
 
@@ -32,7 +32,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Trained:
-    """Train a node classifier.
+    """Train a model of nodes, or of links with task='link'.
 
     dataset: open, or its folder; may be left out where `config` or the resumed run names it.
     preset: the name of a set of options; those given here win.
@@ -41,7 +41,8 @@ def train(
     resume: continue the run in `out` from its last epoch, with the options in its config.toml.
     memory, cache, disk: bytes or a size such as '2GB', for the options memory_bytes, cache_bytes and disk_bytes.
     callbacks: hear of the run and may end it; see Callback.
-    options: those of SampledConfig or HopConfig; the others are chosen, and Callback.configured gets the reasons.
+    options: those of SampledConfig, HopConfig or LinkConfig; the others are chosen, and Callback.configured gets the
+        reasons.
     """
     options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
     trained: Trained = _start(NODE, dataset, options, preset, config, out, resume, callbacks)
@@ -83,7 +84,7 @@ def run_config(
     """
     callback = Callbacks(callbacks)
     context = RunContext(dataset=dataset, out=out, resume=resume, callback=callback, injector=injector, engine=engine)
-    kind = find_kind(config.model)
+    kind = kind_of(config)
     try:
         finished = kind.run(context, config, task)
     except KeyboardInterrupt as error:
@@ -107,7 +108,11 @@ def _start(
     """Find and complete the options of a run of this kind, or another of the same command, and run it."""
     configs = configs_of(KINDS[kind].command)
     source = find_run_source(dataset, options, configs, config=config, preset=preset, out=out, resume=resume)
-    resolved = KINDS[kind].resolve(source.dataset, source.options, preset)
+    wanted = KINDS[kind]
+    if kind == NODE:
+        require_link_task(source.options)
+        wanted = find_kind(None, source.options.get("task"))
+    resolved = wanted.resolve(source.dataset, source.options, preset)
     Callbacks(callbacks).configured(resolved.config, resolved.choices)
     folder = None if out is None else Path(out)
     return run_config(source.dataset, resolved.config, folder, task=resolved.task, resume=resume, callbacks=callbacks)

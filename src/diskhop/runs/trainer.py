@@ -85,7 +85,7 @@ class Trainer:
     @torch.no_grad()
     def evaluate(self, feed: Feed, purpose: Purpose, epoch: int) -> Measured:
         """Return the metric over all of a split's part, and the record of the pass."""
-        metric = self._task.measure(self._config.metric)
+        metric = self._task.measure(self._config.metric, purpose)
         self.model.eval()
         passed = _Pass()
         with feed.measure(purpose) as batches:

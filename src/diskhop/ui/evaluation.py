@@ -1,4 +1,4 @@
-"""Tables for people of a node classifier's metrics. Values that are missing are '-'."""
+"""Tables for people of a model's metrics by part. Values that are missing are '-'."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ _OF_LABELS = {
     "ece": "ECE",
 }
 _OF_VALUES = {"nodes": "nodes", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
-METRICS = {"classes": _OF_LABELS, "tasks": _OF_LABELS, "values": _OF_VALUES}
+_OF_LINKS = {
+    "edges": "edges",
+    "auc": "ROC-AUC",
+    "ap": "average precision",
+    "mrr": "MRR",
+    "hits_at_1": "hits at 1",
+    "hits_at_10": "hits at 10",
+}
+# Kind of the outputs of a link model.
+LINKS = "links"
+METRICS = {"classes": _OF_LABELS, "tasks": _OF_LABELS, "values": _OF_VALUES, LINKS: _OF_LINKS}
 _OF_LABEL = {
     "support": "nodes",
     "precision": "precision",
@@ -41,7 +51,8 @@ class TextTable(NamedTuple):
 
 
 def part_table(result: Mapping[str, Any]) -> TextTable:
-    """Return the metrics of all parts, a row per part. result: as evaluate_classifier() returns it."""
+    """Return the metrics of all parts, a row per part. result: as evaluate_classifier() or
+    evaluate_links() returns it."""
     metrics = METRICS[result["outputs"]["kind"]]
     rows = [[name, *(_shown(part[key]) for key in metrics)] for name, part in result["parts"].items()]
     return TextTable(["part", *metrics.values()], rows)
@@ -80,7 +91,7 @@ def evaluation_rows(result: Mapping[str, Any], part: str) -> list[Row]:
 
 def notes_of(result: Mapping[str, Any]) -> list[str]:
     """Return the lines about values that are missing in any part, each once."""
-    notes = [note for part in result["parts"].values() for note in part["notes"]]
+    notes = [note for part in result["parts"].values() for note in part.get("notes", ())]
     return list(dict.fromkeys([*result["notes"], *notes]))
 
 

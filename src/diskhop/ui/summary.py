@@ -10,11 +10,13 @@ from typing import Any
 from diskhop.budget import format_bytes
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.dataset import Dataset
-from diskhop.run_files import EMBEDDING, HOP, NODE
+from diskhop.run_files import EMBEDDING, HOP, LINK_RUN, NODE
 from diskhop.runs.result import describe_protocol
 
 _DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "space"}
 _SHOWN_COLUMNS = 8
+# Numbers next to the metrics of links.
+_COUNTS = ("edges", "random_pairs")
 
 Row = tuple[str, str]
 
@@ -101,7 +103,7 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[Row]:
     epochs, plan = result["epochs"], result["plan"]
     rows = [] if "best_valid" not in result else [("best valid", f"{result['best_valid']:.4f} {result['metric']}")]
     if "test" in result:
-        rows += summarize_ranking("test", result["test"]) if "protocol" in result["test"] else _test_rows(result)
+        rows += summarize_measured("test", result["test"])
     seconds, stalled = _total(epochs, "seconds"), _total(epochs, "stall_seconds")
     early = " (stopped early)" if result["stopped_early"] else ""
     rows.append(("epochs", f"{len(epochs)} in {seconds:.1f} s{early}, {stalled:.1f} s waiting for data"))
@@ -128,8 +130,15 @@ def summarize_ranking(part: str, found: Mapping[str, Any]) -> list[Row]:
     return [(part, ranks), ("protocol", describe_protocol(found["protocol"]))]
 
 
-def _test_rows(result: Mapping[str, Any]) -> list[Row]:
-    return [("test", f"{value:.4f} {name}") for name, value in result["test"].items()]
+def summarize_measured(part: str, found: Mapping[str, Any]) -> list[Row]:
+    """Return names and texts of lines about a part's metrics, and their protocol, if there is one."""
+    if "mrr" in found:
+        return summarize_ranking(part, found)
+    values = ", ".join(f"{value:.4f} {name}" for name, value in found.items() if name not in _COUNTS)
+    if _COUNTS[1] not in found:
+        return [(part, values)]
+    edges, pairs = (found[name] for name in _COUNTS)
+    return [(part, values), ("protocol", f"{edges:,} edges against {pairs:,} random pairs")]
 
 
 def _row_traffic(result: Mapping[str, Any]) -> list[Row]:
@@ -167,6 +176,7 @@ def _partition_traffic(result: Mapping[str, Any]) -> list[Row]:
 _TRAFFIC: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     NODE: _row_traffic,
     HOP: _row_traffic,
+    LINK_RUN: _row_traffic,
     EMBEDDING: _partition_traffic,
 }
 

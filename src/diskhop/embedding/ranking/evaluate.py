@@ -18,8 +18,8 @@ from diskhop.embedding.partitions.store import PIECE_BYTES
 from diskhop.embedding.ranking.groups import EdgeQueries, ExcludedCandidates, largest_group_bytes
 from diskhop.embedding.ranking.protocol import SIDES, KnownEdgeBlocks, MeasuredEdges, Protocol
 from diskhop.embedding.ranking.ranks import Ranks, summarize_ranks
-from diskhop.embedding.ranking.reader import EmbeddingReader, NodePiece
-from diskhop.embedding.scoring.pairwise import Kind
+from diskhop.embedding.ranking.reader import NodePiece, NodeReader
+from diskhop.embedding.scoring.pairwise import Similarity
 
 # Edges and candidates that are scored at a time: the matrix of scores stays in the CPU cache.
 _EDGES_AT_ONCE, _NODES_AT_ONCE = 512, 1024
@@ -31,7 +31,7 @@ _SCORES_BYTES = _EDGES_AT_ONCE * _NODES_AT_ONCE * (4 + 4)
 
 
 def evaluate(
-    reader: EmbeddingReader,
+    reader: NodeReader,
     edges: MeasuredEdges,
     protocol: Protocol,
     known: KnownEdgeBlocks,
@@ -50,10 +50,10 @@ def evaluate(
     sides = SIDES[protocol.sides]
     ranks = []
     for side in sides:
-        queries = EdgeQueries(edges, side, reader.layout.num_nodes, known if protocol.filtered else known.none())
+        queries = EdgeQueries(edges, side, reader.num_nodes, known if protocol.filtered else known.none())
         places = np.sort(drawn[side])
         candidates = [NodePiece(places, reader.gather(places))] if protocol.candidates else None
-        for group in queries.groups(reader.layout.dim, memory_bytes):
+        for group in queries.groups(reader.dim, memory_bytes):
             pieces = _split(reader.pieces() if candidates is None else candidates)
             ranks.append(_rank_group(reader, edges.take(group.numbers), side, group.excluded, pieces))
             progress(sum(len(each.above) for each in ranks), len(sides) * len(edges))
@@ -74,7 +74,7 @@ def evaluation_bytes(num_edges: int, num_known: int, dim: int, candidates: int, 
 
 
 def _rank_group(
-    reader: EmbeddingReader,
+    reader: NodeReader,
     edges: MeasuredEdges,
     side: int,
     excluded: ExcludedCandidates,
@@ -96,7 +96,7 @@ def _rank_group(
     return ranks
 
 
-def _own_scores(reader: EmbeddingReader, queries: Tensor, nodes: Tensor) -> Tensor:
+def _own_scores(reader: NodeReader, queries: Tensor, nodes: Tensor) -> Tensor:
     """Return the score of each query with its own node, (edges)."""
     own, memory = torch.empty(len(queries)), torch.empty(_OWN_AT_ONCE * _OWN_AT_ONCE)
     for start in range(0, len(queries), _OWN_AT_ONCE):
@@ -105,7 +105,7 @@ def _own_scores(reader: EmbeddingReader, queries: Tensor, nodes: Tensor) -> Tens
     return own
 
 
-def _scores(kind: Kind, queries: Tensor, nodes: Tensor, memory: Tensor) -> Tensor:
+def _scores(kind: Similarity, queries: Tensor, nodes: Tensor, memory: Tensor) -> Tensor:
     """Return the scores (queries, nodes), written to `memory`. A pair's score has the same bits at every position.
 
     Matrix libraries use other loops, which round differently, for rows and columns after the last whole block. Padding

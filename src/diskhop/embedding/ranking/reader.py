@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from diskhop.embedding.partitions.layout import PartitionLayout
 from diskhop.embedding.partitions.store import PartitionStore
-from diskhop.embedding.scoring.pairwise import KINDS, Kind
+from diskhop.embedding.scoring.pairwise import KINDS, Kind, Similarity
 from diskhop.embedding.scoring.scores import Score
 
 
@@ -26,6 +26,31 @@ class NodePiece(NamedTuple):
 
     places: NDArray[np.int64]
     values: Tensor
+
+
+class NodeReader(Protocol):
+    """The embeddings of all nodes, by place, and what a score compares."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+
+    @property
+    def dim(self) -> int:
+        """Values per node."""
+
+    @property
+    def kind(self) -> Similarity:
+        """Similarity between queries and nodes."""
+
+    def gather(self, places: NDArray[np.int64]) -> Tensor:
+        """Return the embeddings at places, (places, dim)."""
+
+    def pieces(self) -> Iterator[NodePiece]:
+        """Yield all nodes, a few MB at a time. A piece is valid until the next one."""
+
+    def queries(self, side: int, given: Tensor, relations: NDArray[np.int64] | None) -> Tensor:
+        """Return queries (edges, dim) for destinations (side 0) or sources (side 1). given: of the other ends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +69,16 @@ class EmbeddingReader:
     score: Score
     relations: Tensor
     is_reciprocal: bool
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.layout.num_nodes
+
+    @property
+    def dim(self) -> int:
+        """Values per node."""
+        return self.layout.dim
 
     @property
     def kind(self) -> Kind:

@@ -18,16 +18,20 @@ from diskhop.embedding.scoring.scores import Against
 _LEAST_SQUARE = 1e-12
 
 
-class Kind(Protocol):
-    """A similarity of queries and nodes; all tensors are float32.
+class Similarity(Protocol):
+    """A similarity of queries and nodes; all tensors are float32."""
+
+    def matrix(self, queries: Tensor, nodes: Tensor, out: Tensor) -> None:
+        """Write the scores of all pairs to out (queries, nodes)."""
+
+
+class Kind(Similarity, Protocol):
+    """A similarity with gradients.
 
     keeps_scores: whether matrix_backward() needs the scores of the forward pass.
     """
 
     keeps_scores: bool
-
-    def matrix(self, queries: Tensor, nodes: Tensor, out: Tensor) -> None:
-        """Write the scores of all pairs to out (queries, nodes)."""
 
     def matrix_backward(
         self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, query_grads: Tensor, node_grads: Tensor

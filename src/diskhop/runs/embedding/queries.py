@@ -114,12 +114,17 @@ def score(run: Path | str | OpenRun, head: str | int, relation: str | int | None
     return EdgeScore(own, rank("tail"), rank("head"), query.reader.layout.num_nodes, is_known)
 
 
+def require_top(top: int) -> None:
+    """Refuse a number of answers that is no number, or below 1."""
+    if not isinstance(top, int | np.integer) or top < 1:
+        raise ConfigError(f"top must be a whole number of at least 1, got {top!r}; for example 10")
+
+
 class Query:
     """A query on a run; translates between names, ids and places of nodes. top: the number of answers."""
 
     def __init__(self, run: Path | str | OpenRun, top: int) -> None:
-        if not isinstance(top, int | np.integer) or top < 1:
-            raise ConfigError(f"top must be a whole number of at least 1, got {top!r}; for example 10")
+        require_top(top)
         self._run = run if isinstance(run, OpenRun) else open_run(run)
         self._top = top
         self.reader: EmbeddingReader = self._run.reader

@@ -16,9 +16,10 @@ from diskhop.errors import ConfigError
 from diskhop.io.engine import open_engine
 from diskhop.predicting.disk import ALL_FREE
 from diskhop.predicting.rows import RowTable
-from diskhop.run_files import CONFIG_FILE, EMBEDDING, EVALUATION_FILE, read_kind
+from diskhop.run_files import CONFIG_FILE, EMBEDDING, EVALUATION_FILE, LINK_RUN, read_kind
 from diskhop.runs.embedding.evaluate import evaluate_embeddings
 from diskhop.runs.evaluate.classifier import evaluate_classifier
+from diskhop.runs.links.evaluate import evaluate_links
 from diskhop.runs.nodes.opened import OpenClassifier
 from diskhop.runs.predict.tables import OutputRun
 from diskhop.runs.predict.wanted import Wanted
@@ -27,6 +28,7 @@ from diskhop.runtime.tasks import TaskTools, WorkFolder
 
 # Options that both kinds of runs have.
 _SHARED = ("memory_bytes", "threads")
+_LINK_OPTIONS = (*_SHARED, "eval_candidates", "eval_filtered", "eval_ties", "eval_sides")
 
 
 def evaluate_run(
@@ -41,7 +43,8 @@ def evaluate_run(
     """Measure a finished run.
 
     A node classifier is measured on every part of the split by its outputs for all nodes with all neighbours; the
-    result is also in RUN/evaluation.json. Embeddings rank the edges of a part.
+    result is also in RUN/evaluation.json. A link model is measured on all held-out edges; see evaluate_links().
+    Embeddings rank the edges of a part.
 
     dataset: of a node classifier, the labelled dataset to measure on; default: the run's own.
     part: train, valid or test of a node classifier, default all of them; test (default) or valid of embeddings.
@@ -50,15 +53,23 @@ def evaluate_run(
     Raises ConfigError, SchemaError, BudgetError; TrainingError or PredictionError for a damaged model.
     """
     given = check_options(options, "evaluation", (EmbedConfig,))
-    if _kind_of(Path(run)) == EMBEDDING:
+    kind = _kind_of(Path(run))
+    if kind == LINK_RUN:
+        if dataset is not None:
+            raise ConfigError(f"{run}: is a run on links, which are of its own dataset; remove --dataset")
+        unknown = [name for name in given if name not in _LINK_OPTIONS]
+        if unknown:
+            raise ConfigError(f"{_flag(unknown[0])} has no effect on links, whose edges are all measured; remove it")
+        memory = given.pop("memory_bytes", memory)
+        return evaluate_links(run, part=part, memory=memory, progress=progress, **given)
+    if kind == EMBEDDING:
         if dataset is not None:
             raise ConfigError(f"{run}: holds embeddings, which are of their own dataset; remove --dataset")
         show = partial(progress, "ranking edges")
         return evaluate_embeddings(run, part=part or "test", memory=memory, progress=show, **given)
     for name in given:
         if name not in _SHARED:
-            flag = option_fields(EmbedConfig)[name].flag.partition("/")[0]
-            raise ConfigError(f"{flag} is for runs of 'diskhop embed', and {run} is none; remove it")
+            raise ConfigError(f"{_flag(name)} is for runs of 'diskhop embed', and {run} is none; remove it")
     return evaluate_classifier(
         run,
         partial(_open_logits, given.get("threads"), progress),
@@ -67,6 +78,10 @@ def evaluate_run(
         memory=given.get("memory_bytes", memory),
         progress=partial(progress, "measuring"),
     )
+
+
+def _flag(name: str) -> str:
+    return option_fields(EmbedConfig)[name].flag.partition("/")[0]
 
 
 def _kind_of(run: Path) -> str:

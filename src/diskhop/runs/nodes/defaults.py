@@ -16,6 +16,7 @@ from diskhop.config.sampler import CHOOSING, FASTGCN, LADIES, LAYER_WISE, NEIGHB
 from diskhop.config.train import (
     ALL_NEIGHBORS,
     KINDS,
+    LINK,
     MADE_FEATURES,
     REGRESSION,
     HopConfig,
@@ -70,6 +71,10 @@ def resolve_config(
     hop. Raises ConfigError for options that cannot work, an unknown model or preset included.
     """
     given = check_options(options, "training", KINDS)
+    if given.get("task") == LINK:
+        raise ConfigError(
+            "--task link is for 'diskhop train' (with --store packed --disk 100GB it packs ahead): remove it"
+        )
     if preset is not None:
         given = {**load_preset(preset, given.get("model")), **given}
     choices = Choices(given)
@@ -81,23 +86,30 @@ def resolve_config(
     if kind is HopConfig:
         _choose_hops(dataset, model, choices)
     else:
-        _choose_sampling(dataset, choices)
+        choose_sampling(dataset, choices)
     choices.choose("hidden", 128, "wide enough for most graphs, fast on a CPU")
     choices.choose("norm", "layer", "trains steadily at any batch size")
     choices.choose("dropout", 0.5, "default regularisation")
     choices.choose("lr", 0.003, "suits Adam with batches of some hundreds")
     memory_bytes = given.get("memory_bytes") or default_memory_bytes()
     task = _choose_task(dataset, memory_bytes, choices)
-    _choose_edge_weights(dataset, model, choices)
+    choose_edge_weights(dataset, model, choices)
     choices.made += ignored_parts(dataset, HOP if kind is HopConfig else NODE)
-    _choose_epochs(dataset, task, choices)
+    num_batches = choose_subgraphs(dataset, choices) if given.get("sampler", NEIGHBOR) in CHOOSING else None
+    choose_steps(
+        choices,
+        len(task.seeds.train),
+        "training nodes",
+        has_valid=task.seeds.valid is not None,
+        num_batches=num_batches,
+    )
     _choose_objective(dataset, choices)
     choices.choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     if kind is HopConfig:
         _choose_chunks(task, choices)
     choices.choose("engine", AUTO, "the fastest that works here")
     choices.choose("threads", default_threads(), "the cores this process may use")
-    _choose_products(choices)
+    choose_products(choices)
     return Resolved(kind(**choices.complete), choices.made, task)
 
 
@@ -129,7 +141,7 @@ def _choose_task(dataset: Dataset, memory_bytes: int, choices: Choices) -> NodeT
     return task
 
 
-def _choose_edge_weights(dataset: Dataset, model: str, choices: Choices) -> None:
+def choose_edge_weights(dataset: Dataset, model: str, choices: Choices) -> None:
     """Use the weights of edges where there are some, unless the model cannot."""
     direction = choices.complete.get("direction", "in")
     given, is_drawn = choices.given.get("edge_weights"), choices.given.get("weighted", False)
@@ -146,23 +158,26 @@ def _choose_objective(dataset: Dataset, choices: Choices) -> None:
     choices.choose("metric", METRIC_OF_TASK[task], labels)
 
 
-def _choose_epochs(dataset: Dataset, task: NodeTask, choices: Choices) -> None:
-    """Choose batch size, epochs and patience for the training nodes, or for those that a sampler chooses."""
-    given, num_train = choices.given, len(task.seeds.train)
-    if given.get("sampler", NEIGHBOR) in CHOOSING:
-        num_batches = choose_subgraphs(dataset, choices)
-    else:
-        batch_size = choices.choose("batch_size", min(1000, num_train), f"of {num_train} training nodes")
-        num_batches = -(-num_train // batch_size)
+def choose_steps(
+    choices: Choices, num_items: int, items: str, *, has_valid: bool, num_batches: int | None = None
+) -> None:
+    """Choose batch size, epochs and patience for some training nodes or edges.
+
+    items: what they are, in words. num_batches: of a sampler that chooses the nodes of its batches; None for others.
+    """
+    given = choices.given
+    if num_batches is None:
+        batch_size = choices.choose("batch_size", min(1000, num_items), f"of {num_items} {items}")
+        num_batches = -(-num_items // batch_size)
     num_batches = min(num_batches, given.get("max_batches", 0) or num_batches)
     epochs = min(max(-(-_WANTED_STEPS // num_batches), _FEWEST_EPOCHS), _MOST_EPOCHS)
     epochs = choices.choose("epochs", epochs, f"{num_batches} batches each, at most {epochs * num_batches} steps")
-    if task.seeds.valid is not None and "epochs" not in given:
+    if has_valid and "epochs" not in given:
         patience = -(-max(_FEWEST_EPOCHS, epochs // 4) // given.get("eval_every", 1))
         choices.choose("patience", patience, f"stops after {patience} validations in a row that are not better")
 
 
-def _choose_products(choices: Choices) -> None:
+def choose_products(choices: Choices) -> None:
     """Choose the library that multiplies matrices."""
     precision = choices.given.get("precision", "float32")
     require_known("precision", precision, PRECISIONS)
@@ -176,7 +191,8 @@ def _choose_products(choices: Choices) -> None:
         choices.made.append(Choice("precision", precision, why))
 
 
-def _choose_sampling(dataset: Dataset, choices: Choices) -> None:
+def choose_sampling(dataset: Dataset, choices: Choices) -> None:
+    """Choose layers, fan-outs, batches of evaluation, and the source of features."""
     choose, given = choices.choose, choices.given
     lists = [given[name] for name in ("fanout", "eval_fanout") if len(given.get(name, ())) > 1]
     if lists:

@@ -22,6 +22,7 @@ from diskhop.dataset.manifest import CLASSES, TASKS, VALUES
 from diskhop.errors import ConfigError
 from diskhop.nn.losses import BatchLoss, ClassLoss, NodeLoss, TaskLoss, ValueLoss
 from diskhop.predicting.scaling import Scaling
+from diskhop.protocols import Purpose
 from diskhop.runs.feeds import Batch
 from diskhop.runs.nodes.metrics import METRICS, Metric
 from diskhop.runs.nodes.subgraphs import SubgraphBatch
@@ -87,7 +88,7 @@ class Objective:
             return self._loss(outputs, torch.from_numpy(labels))
         return BatchLoss((self._loss.of_nodes(outputs, torch.from_numpy(labels)) * batch.loss_weights).sum(), 1.0)
 
-    def measure(self, metric: str) -> LabelMeasure:
+    def measure(self, metric: str, _purpose: Purpose) -> LabelMeasure:
         """See feeds.Task; metric: a name in METRICS."""
         return LabelMeasure(METRICS[metric].make(), self.labels, self.scaling)
 

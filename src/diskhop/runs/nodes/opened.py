@@ -1,36 +1,43 @@
-"""Opening a trained node classifier, to predict, to evaluate, or to train on."""
+"""Opening a trained model: a node classifier, or the encoder of a link model."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor, nn
 
+from diskhop.config.link import LinkConfig
 from diskhop.config.options import load_config
 from diskhop.config.train import KINDS, REGRESSION, USE, HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError, SchemaError, TrainingError
+from diskhop.nn.link_model import split_parameters
 from diskhop.nn.models import config_kind
 from diskhop.predicting.scaling import Scaling
-from diskhop.run_files import CONFIG_FILE, HOP, MODEL_FILE, NODE, SCHEMA_FILE, read_kind, resume_command
+from diskhop.run_files import CONFIG_FILE, HOP, LINK_RUN, MODEL_FILE, NODE, SCHEMA_FILE, read_kind, resume_command
 from diskhop.runs.checkpoint import load_tensors
 from diskhop.runs.folder import require_kind
 from diskhop.runs.schema import Schema, read_schema, require_schema, schema_of, schema_of_model
 
+# Kinds of runs whose models compute something for every node.
+MODELS = (NODE, HOP, LINK_RUN)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenClassifier:
-    """A trained node classifier.
+    """A trained node classifier, or the encoder of a trained link model.
 
     path: the RUN folder.
-    kind: NODE or HOP.
+    kind: NODE, HOP or LINK_RUN.
     config: all options.
     dataset_path: folder of the dataset that it was trained on, which may be gone.
     dataset_hash: hash of that dataset.
     schema: schema of that dataset.
     parameters: parameters of the best model, by name.
+    decoder: those of a link model's decoder.
     """
 
     path: Path
@@ -40,6 +47,7 @@ class OpenClassifier:
     dataset_hash: str
     schema: Schema
     parameters: dict[str, Tensor]
+    decoder: dict[str, Tensor] = field(default_factory=dict)
 
     def open_dataset(self, given: Dataset | Path | str | None = None) -> Dataset:
         """Open the dataset to use the model on. Raises ConfigError if the run's own is another one now.
@@ -55,6 +63,11 @@ class OpenClassifier:
                 f"{self.dataset_hash}); to use it anyway, add --dataset {shlex.quote(str(dataset.path))}"
             )
         return dataset
+
+    @property
+    def num_outputs(self) -> int:
+        """Columns of the last layer: of logits or values, or of a link model's embeddings."""
+        return self.config.dim if isinstance(self.config, LinkConfig) else self.schema.num_outputs
 
     @property
     def scaling(self) -> Scaling | None:
@@ -87,7 +100,9 @@ class OpenClassifier:
     def require_fit(self, dataset: Dataset) -> None:
         """Refuse a dataset that the model was not trained for. Raises SchemaError with a line for each mismatch."""
         features = self.config.features if isinstance(self.config, SampledConfig) else ""
-        require_schema(self.schema, self.path, schema_of(dataset, features, self.config.seed), dataset.path)
+        found = schema_of(dataset, features, self.config.seed)
+        found = found.without_labels() if self.kind == LINK_RUN else found
+        require_schema(self.schema, self.path, found, dataset.path)
         if self.config.edge_weights == USE and dataset.only_edges.weight_column() is None:
             raise SchemaError(
                 [
@@ -97,8 +112,8 @@ class OpenClassifier:
             )
 
 
-def open_classifier(run: Path | str) -> OpenClassifier:
-    """Open the run of 'diskhop train' in a folder. Its dataset is not opened.
+def open_classifier(run: Path | str, kinds: Collection[str] = (NODE, HOP)) -> OpenClassifier:
+    """Open the run of 'diskhop train' in a folder. Its dataset is not opened. kinds: that are possible here.
 
     Raises ConfigError for a folder without such a run, and for missing or damaged files.
     """
@@ -106,10 +121,11 @@ def open_classifier(run: Path | str) -> OpenClassifier:
     config_path = path / CONFIG_FILE
     if not config_path.exists():
         raise ConfigError(f"{path}: is no run of 'diskhop train', {CONFIG_FILE} is missing; name the folder of one")
-    require_kind(config_path, (NODE, HOP))
-    saved = load_config(config_path, KINDS)
+    require_kind(config_path, kinds)
+    is_link = LINK_RUN in kinds and read_kind(config_path) == LINK_RUN
+    saved = load_config(config_path, (LinkConfig,) if is_link else KINDS)
     try:
-        config = config_kind(saved.options["model"])(**saved.options)
+        config = (LinkConfig if is_link else config_kind(saved.options["model"]))(**saved.options)
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{config_path}: options are missing or unknown: {error}; train again") from error
     assert isinstance(config, SampledConfig | HopConfig)
@@ -119,8 +135,9 @@ def open_classifier(run: Path | str) -> OpenClassifier:
         schema = read_schema(schema_path)
     else:
         schema = schema_of_model(path / MODEL_FILE, parameters, config.layers)
-    kind = HOP if isinstance(config, HopConfig) else NODE
-    return OpenClassifier(path, kind, config, Path(saved.dataset), saved.dataset_hash, schema, parameters)
+    kind = LINK_RUN if is_link else HOP if isinstance(config, HopConfig) else NODE
+    encoder, decoder = split_parameters(parameters) if is_link else (parameters, {})
+    return OpenClassifier(path, kind, config, Path(saved.dataset), saved.dataset_hash, schema, encoder, decoder)
 
 
 def _load_model(run: Path, kind: str) -> dict[str, Tensor]:

@@ -72,16 +72,15 @@ def prepare(
     dataset: Dataset,
     config: SampledConfig,
     workload: Workload,
-    train_rows: NodeRows,
+    samples: Samples,
     budget: Budget,
     callback: Callback,
 ) -> Preparation:
-    """Plan a run. Uses batches packed before, or packs them now where that pays.
+    """Plan a run. Uses batches packed before, or packs them now where that pays. samples: what it trains on.
 
     It pays where one epoch's samples are reused, and where --disk has room for all epochs. Raises as choose_plan() and
     pack_epochs().
     """
-    samples = run_samples(config, train_rows, dataset.num_nodes)
     layout: Layout | None = None
     reasons: list[str] = []
     if (config.store == AUTO or _prepares(config.store)) and dataset.features() is not None:

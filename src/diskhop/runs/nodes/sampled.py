@@ -29,7 +29,7 @@ from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import Batches, Feed, PreparedRun
 from diskhop.runs.nodes.norms import prepare_norms
-from diskhop.runs.nodes.packing import prepare
+from diskhop.runs.nodes.packing import prepare, run_samples
 from diskhop.runs.nodes.samplers import chooses_nodes, draws_all, eval_sampler, train_pass
 from diskhop.runs.nodes.subgraphs import ADDED, SubgraphBatch, SubgraphBatches, TrainingNodes
 from diskhop.runs.nodes.task import NodeTask
@@ -50,7 +50,9 @@ def prepare_sampled(
     if config.features:
         dataset = dataset.with_made_features(config.features, config.seed)
     workload = sampled_workload(dataset, config, task)
-    preparation = prepare(dataset, config, workload, task.seeds.train, budget, callback)
+    preparation = prepare(
+        dataset, config, workload, run_samples(config, task.seeds.train, dataset.num_nodes), budget, callback
+    )
     plan = preparation.plan
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from diskhop.config.options import AUTO
 from diskhop.config.sampler import WITH_FILES
-from diskhop.config.train import SampledConfig
+from diskhop.config.train import LINK, SampledConfig
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeRows, Purpose, SampledBatch
 from diskhop.runs.nodes.samplers import eval_sampler, train_seed_set
@@ -21,10 +21,9 @@ def training_workload(
     num_nodes: int,
     measure_step: Callable[[SampledBatch], float] | None = None,
 ) -> Workload:
-    """Return the workload of a configuration.
+    """Return the workload of a configuration on nodes.
 
-    seeds: seed nodes of all parts. held: bytes reserved for other graph data, by name. num_nodes: of the graph.
-    measure_step: returns the seconds that the model takes for a batch.
+    seeds: seed nodes of all parts. num_nodes: of the graph. See workload_of() for the others.
     """
 
     def seed_set(purpose: Purpose, rows: NodeRows) -> SeedSet:
@@ -39,8 +38,24 @@ def training_workload(
         )
 
     parts = ((Purpose.TRAIN, seeds.train), (Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
+    return workload_of(
+        config, [seed_set(purpose, ids) for purpose, ids in parts if ids is not None], held, measure_step
+    )
+
+
+def workload_of(
+    config: SampledConfig,
+    seed_sets: Sequence[SeedSet],
+    held: Mapping[str, int],
+    measure_step: Callable[[SampledBatch], float] | None = None,
+) -> Workload:
+    """Return the workload of a configuration.
+
+    seed_sets: seeds of all passes, training first. held: bytes reserved for other graph data, by name. measure_step:
+    returns the seconds that the model takes for a batch.
+    """
     return Workload(
-        seed_sets=tuple(seed_set(purpose, ids) for purpose, ids in parts if ids is not None),
+        seed_sets=tuple(seed_sets),
         seed=config.seed,
         store=config.store,
         engine=None if config.engine == AUTO else config.engine,
@@ -60,6 +75,7 @@ def training_workload(
 
 
 def _scratch_of_store(config: SampledConfig) -> str | None:
-    """Return the folder that the store gets. The files of a sampler are there too, whatever the store."""
+    """Return the folder that the store gets. Files of a sampler and splits of edges are there too, for any store."""
     uses = STORES[config.store].uses if config.store in STORES else ("scratch",)
-    return None if config.sampler in WITH_FILES and "scratch" not in uses else config.scratch or None
+    has_files = config.sampler in WITH_FILES or config.task == LINK
+    return None if has_files and "scratch" not in uses else config.scratch or None

@@ -12,7 +12,7 @@ from diskhop.config.predict import PredictConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
 from diskhop.predicting.disk import ALL_FREE
-from diskhop.runs.nodes.opened import open_classifier
+from diskhop.runs.nodes.opened import MODELS, open_classifier
 from diskhop.runs.predict.estimates import OutputPlan
 from diskhop.runs.predict.nodes import find_nodes
 from diskhop.runs.predict.tables import OutputRun
@@ -71,7 +71,7 @@ def plan_prediction(
     """
     options.update(parse_sizes(memory=memory, disk=disk))
     config = PredictConfig(**check_options(options, "predict", (PredictConfig,)))
-    classifier = open_classifier(run)
+    classifier = open_classifier(run, MODELS)
     opened = classifier.open_dataset(dataset)
     classifier.require_fit(opened)
     outputs = outputs_of(classifier, config)

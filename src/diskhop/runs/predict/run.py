@@ -31,9 +31,10 @@ from diskhop.predicting.output import Predictions, predictions_folder, write_pre
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.sizes import OutputSizes
 from diskhop.protocols import NodeRows
+from diskhop.run_files import LINK_RUN
 from diskhop.runs.nodes.measured import ALL, MeasuredParts, read_measured_parts
 from diskhop.runs.nodes.metrics import METRICS, require_measurable
-from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
+from diskhop.runs.nodes.opened import MODELS, OpenClassifier, open_classifier
 from diskhop.runs.predict.nodes import find_nodes
 from diskhop.runs.predict.require import Condition, parse_conditions
 from diskhop.runs.predict.tables import OutputRun, OutputTables
@@ -87,7 +88,7 @@ def predict_run(
     """
     options.update(parse_sizes(memory=memory, disk=disk))
     config = PredictConfig(**check_options(options, "predict", (PredictConfig,)))
-    call = _Call(open_classifier(run), config, Path(out), progress, on_plan, injector)
+    call = _Call(open_classifier(run, MODELS), config, Path(out), progress, on_plan, injector)
     return call.run(dataset, overwrite=overwrite, resume=resume)
 
 
@@ -109,6 +110,8 @@ class _Call:
         self.classifier.require_fit(dataset)
         outputs = outputs_of(self.classifier, config)
         wanted = wanted_of(self.classifier, config, outputs)
+        if config.require and self.classifier.kind == LINK_RUN:
+            raise ConfigError("--require is for tasks on nodes; measure links by 'diskhop evaluate', and remove it")
         conditions = parse_conditions(config.require, self.classifier.config.metric)
         budget = Budget(config.memory_bytes or default_memory_bytes())
         nodes = find_nodes(self.classifier, dataset, config.nodes, budget)

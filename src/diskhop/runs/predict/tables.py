@@ -127,7 +127,7 @@ class OutputRun:
         config, num_nodes = self.classifier.config, self.dataset.num_nodes
         if isinstance(config, HopConfig):
             self._hop_network(config)
-            rows_bytes = 4 * num_nodes * (self.classifier.schema.num_outputs + _hidden_dim(config, wanted))
+            rows_bytes = 4 * num_nodes * (self.classifier.num_outputs + _hidden_dim(config, wanted))
             return plan_hops(
                 self.dataset,
                 _spec_of(config),
@@ -225,7 +225,7 @@ class OutputRun:
             tools=self.tools,
             progress=self.progress,
         )
-        key, num_outputs, hidden = self.key(wanted), self.classifier.schema.num_outputs, _hidden_dim(config, wanted)
+        key, num_outputs, hidden = self.key(wanted), self.classifier.num_outputs, _hidden_dim(config, wanted)
         rows_bytes = 4 * self.dataset.num_nodes * (num_outputs + hidden)
         self.space.require(work, rows_bytes, rows_bytes)
         found = rows.compute(work.stage("outputs", key), work.stage("outputs-done", key), hidden, num_outputs)
@@ -233,8 +233,8 @@ class OutputRun:
         return OutputTables(found["logits"], found.get("embedding"), {"tables": str(tables.path)}, steps)
 
     def _network(self, config: SampledConfig) -> Network:
-        schema = self.classifier.schema
-        network = build_model(self._with_products(config), schema.feature_dim, schema.num_outputs)
+        dims = self.classifier.schema.feature_dim, self.classifier.num_outputs
+        network = build_model(self._with_products(config), *dims)
         self.classifier.load_into(network)
         return network.eval()
 

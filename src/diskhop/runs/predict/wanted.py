@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diskhop.config.predict import PredictConfig
-from diskhop.config.train import ALL_NEIGHBORS, HopConfig
+from diskhop.config.train import ALL_NEIGHBORS, LINK, HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.predicting.columns import Outputs, TableName, default_words
@@ -46,7 +46,7 @@ def wanted_of(classifier: OpenClassifier, config: PredictConfig, outputs: Output
     is_hop, layers = isinstance(trained, HopConfig), trained.layers
     layer = 0
     if outputs.needs("embedding"):
-        layer = config.layer or max(1, layers - 1)
+        layer = config.layer or (layers if trained.task == LINK else max(1, layers - 1))
         if trained.model == "sgc":
             raise ConfigError("--what embedding needs a hidden layer, and sgc has none; use --what logits")
         if is_hop and config.layer:
@@ -71,7 +71,7 @@ def sizes_of(
     classifier: OpenClassifier, dataset: Dataset, outputs: Outputs, wanted: Wanted, count: int | None
 ) -> OutputSizes:
     """Return the sizes of the files. count: number of nodes to write; None for all."""
-    trained, num_outputs = classifier.config, classifier.schema.num_outputs
+    trained, num_outputs = classifier.config, classifier.num_outputs
     is_hidden = isinstance(trained, HopConfig) or wanted.layer < trained.layers
     dims: dict[TableName, int] = {"logits": num_outputs, "embedding": trained.hidden if is_hidden else num_outputs}
     return output_sizes(dataset, outputs, dims, count=count)

@@ -1,0 +1,1 @@
+"""Decoders: the score of a pair of nodes by their embeddings."""

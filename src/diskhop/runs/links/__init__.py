@@ -1,0 +1,1 @@
+"""Training on links: a network whose embeddings say which nodes have edges."""

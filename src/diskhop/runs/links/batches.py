@@ -1,0 +1,141 @@
+"""Links of each pass of a run, with their negatives or candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.config.link import BINARY, DRAWS, PAIR_METRICS, LinkConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.files import map_array
+from diskhop.pipeline.batch import Pass
+from diskhop.protocols import NodeRows, Purpose
+from diskhop.runs.nodes.samplers import eval_sampler, train_sampler
+from diskhop.sampling.links import LinkEnds, Links, shuffle_key
+from diskhop.sampling.negatives import Candidates, Negatives, candidates
+from diskhop.sampling.seeds import SeedSet, count_batches
+
+_NO_SEEDS = NodeRows(np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SharedCandidates(Negatives):
+    """Nodes that all edges of a batch are ranked against: as many sources as destinations, for any batch."""
+
+    num_candidates: int
+
+    def count(self, num_links: int) -> int:
+        """Number of candidates of each side."""
+        return self.num_candidates
+
+    def digest(self) -> str:
+        """See Negatives."""
+        return f"{Negatives.digest(self)} {self.num_candidates}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinkPasses:
+    """The links of a run by the use of a pass.
+
+    parts: links of training, validation and test.
+    config: options of the run.
+    train_negatives: negatives of training.
+    eval_negatives: those of validation and test.
+    """
+
+    parts: Mapping[Purpose, LinkEnds]
+    config: LinkConfig
+    train_negatives: Negatives
+    eval_negatives: Negatives
+
+    @property
+    def num_batches(self) -> int:
+        """Training batches per epoch."""
+        config = self.config
+        return count_batches(len(self.parts[Purpose.TRAIN]), config.batch_size, config.max_batches)
+
+    def links(self, purpose: Purpose, epoch: int = 0) -> Links:
+        """Return the links of a pass: in the order of an epoch in training, else as they are stored."""
+        if purpose != Purpose.TRAIN:
+            return Links(ends=self.parts[purpose], negatives=self.eval_negatives)
+        key = shuffle_key(self.config.seed, purpose, epoch)
+        return Links(ends=self.parts[purpose], negatives=self.train_negatives, shuffled_by=key)
+
+    def seed_set(self, purpose: Purpose) -> SeedSet:
+        """Return the seeds of a pass, for plans."""
+        config, is_training = self.config, purpose == Purpose.TRAIN
+        return SeedSet(
+            purpose=purpose,
+            seeds=_NO_SEEDS,
+            batch_size=config.batch_size if is_training else config.eval_batch_size,
+            sampler=train_sampler(config) if is_training else eval_sampler(config),
+            is_shuffled=is_training,
+            links=self.links(purpose),
+            seed=config.seed,
+        )
+
+    def train_pass(self, epoch: int, *, with_in_degrees: bool = False) -> Pass:
+        """Return the pass of an epoch."""
+        return Pass(
+            seeds=_NO_SEEDS,
+            numbers=range(self.num_batches),
+            batch_size=self.config.batch_size,
+            sampler=train_sampler(self.config),
+            seed=self.config.seed,
+            purpose=Purpose.TRAIN,
+            epoch=epoch,
+            with_in_degrees=with_in_degrees,
+            links=self.links(Purpose.TRAIN, epoch),
+        )
+
+    def eval_pass(self, purpose: Purpose, *, with_in_degrees: bool) -> Pass:
+        """Return the pass of validation or test. Every epoch draws the same neighbours and the same negatives."""
+        links = self.links(purpose)
+        return Pass(
+            seeds=_NO_SEEDS,
+            numbers=range(count_batches(len(links), self.config.eval_batch_size)),
+            batch_size=self.config.eval_batch_size,
+            sampler=eval_sampler(self.config),
+            seed=self.config.seed,
+            purpose=purpose,
+            epoch=0,
+            with_in_degrees=with_in_degrees,
+            links=links,
+        )
+
+
+def make_passes(config: LinkConfig, dataset: Dataset, parts: Mapping[Purpose, LinkEnds]) -> LinkPasses:
+    """Return the passes of a run. dataset: with the edges that messages of training use."""
+    uniform = Candidates(num_nodes=dataset.num_nodes)
+    ends = uniform
+    if config.negative_draws != DRAWS[0]:
+        ends = candidates(dataset.num_nodes, cumulative=_in_degree_sums(dataset))
+    train = Negatives(
+        mode="binary" if config.neg_sampling == BINARY else "triplet",
+        amount=config.negatives,
+        sources=ends,
+        destinations=ends,
+    )
+    evaluation: Negatives = Negatives(mode="binary", amount=1, sources=uniform, destinations=uniform)
+    if config.metric not in PAIR_METRICS:
+        evaluation = SharedCandidates(
+            mode="binary",
+            amount=1,
+            sources=uniform,
+            destinations=uniform,
+            num_candidates=min(config.eval_candidates, dataset.num_nodes),
+        )
+    return LinkPasses(parts=parts, config=config, train_negatives=train, eval_negatives=evaluation)
+
+
+def negatives_bytes(config: LinkConfig, num_nodes: int) -> int:
+    """Bytes of memory that the negatives of a run keep."""
+    return 0 if config.negative_draws == DRAWS[0] else 8 * (num_nodes + 1)
+
+
+def _in_degree_sums(dataset: Dataset) -> NDArray[np.int64]:
+    files = dataset.topology
+    return np.array(map_array(files.indptr_path, np.int64, files.num_nodes + 1))

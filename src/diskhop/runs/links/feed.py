@@ -1,0 +1,178 @@
+"""Batches of links from a pipeline: their nodes' neighbourhoods, without the edges that the batch is scored on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diskhop.config.link import PAIR_METRICS, LinkConfig
+from diskhop.nn.layers.aggregate import Block, BlockWeights
+from diskhop.nn.link_model import LinkModel
+from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
+from diskhop.pipeline.edge_weights import OpenWeights
+from diskhop.pipeline.pipeline import Pipeline
+from diskhop.pipeline.stream import BatchStream
+from diskhop.protocols import Purpose, SampledBatch
+from diskhop.runs.links.batches import LinkPasses
+from diskhop.runs.links.measures import PairScores, RankScores
+from diskhop.runs.nodes.samplers import draws_all
+from diskhop.runtime.blocks import row_ranges
+from diskhop.sampling.known_links import KnownLinks
+from diskhop.sampling.links import LinkBatch
+from diskhop.sampling.message_edges import leave_out
+
+# Own scores are the diagonals of products of this number of edges.
+_OWN_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkInputs:
+    """Inputs of a batch of links, in addition to features.
+
+    links: the edges and negatives of the batch, by places among its seeds.
+    messages: the batch with the edges that messages use.
+    weights: of these edges; None: all 1.
+    known_tails, known_heads: candidates that form an edge of the graph, bool (edges, candidates); None: keep all.
+    """
+
+    links: LinkBatch
+    messages: SampledBatch
+    weights: BlockWeights | None
+    known_tails: NDArray[np.bool_] | None = None
+    known_heads: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenGraph:
+    """A graph of messages that is open: its pipeline, and the weights of its edges, if they are used."""
+
+    pipeline: Pipeline
+    weights: OpenWeights | None
+
+
+class LinkFeed:
+    """Batches of links, see feeds.Feed. One graph is open at a time: that of training, then that of test.
+
+    open_graph: opens the graph of training (False) or of test (True) within the budget.
+    """
+
+    def __init__(
+        self,
+        open_graph: Callable[[bool], AbstractContextManager[OpenGraph]],
+        passes: LinkPasses,
+        config: LinkConfig,
+        known: KnownLinks,
+        uses_degrees: bool,
+    ) -> None:
+        self._open_graph = open_graph
+        self._passes = passes
+        self._config = config
+        self._known = known
+        self._uses_degrees = uses_degrees
+        self._stack = ExitStack()
+        self._open: tuple[bool, OpenGraph] | None = None
+
+    def close(self) -> None:
+        """Close the graph that is open."""
+        self._open = None
+        self._stack.close()
+
+    def train(self, epoch: int) -> AbstractContextManager[BatchStream]:
+        """See Feed."""
+        is_exact = draws_all(self._config)
+        wanted = self._passes.train_pass(epoch, with_in_degrees=is_exact and self._uses_degrees)
+        graph = self._graph(is_test=False)
+        return graph.pipeline.run(wanted, self._prepare(graph, wanted, with_strengths=is_exact))
+
+    def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
+        """See Feed."""
+        wanted = self._passes.eval_pass(purpose, with_in_degrees=self._uses_degrees)
+        graph = self._graph(is_test=purpose == Purpose.TEST)
+        return graph.pipeline.run(wanted, self._prepare(graph, wanted, with_strengths=True))
+
+    def forward(self, model: LinkModel, batch: MiniBatch) -> PairScores | RankScores:
+        """See Feed."""
+        inputs: LinkInputs = batch.prepared
+        rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
+        block = Block.of(inputs.messages, batch.in_degrees, rows, inputs.weights)
+        embeddings = model(batch.x, block)[: batch.sampled.num_seeds]
+        # Ranks are of evaluation alone: training always tells edges from negatives.
+        if model.training or self._config.metric in PAIR_METRICS:
+            return score_pairs(model, embeddings, inputs.links)
+        return score_candidates(model, embeddings, inputs)
+
+    def _graph(self, *, is_test: bool) -> OpenGraph:
+        if self._open is None or self._open[0] != is_test:
+            self.close()
+            self._open = is_test, self._stack.enter_context(self._open_graph(is_test))
+        return self._open[1]
+
+    def _prepare(self, graph: OpenGraph, wanted: Pass, *, with_strengths: bool) -> Prepare:
+        """Return what finds the links of a batch, and the edges that messages use, while it is prefetched."""
+        is_training = wanted.purpose == Purpose.TRAIN
+        ranks = not is_training and self._config.metric not in PAIR_METRICS and self._config.eval_filtered
+
+        def prepare(sampled: SampledBatch, _x: Tensor) -> LinkInputs:
+            links, messages = wanted.links_of(sampled.number), sampled
+            if is_training and not self._config.keep_supervision:
+                count = len(links.positions)
+                messages, _ = leave_out(sampled, links.sources[:count], links.destinations[:count])
+            weights = None if graph.weights is None else graph.weights.of(messages, with_strengths=with_strengths)
+            known = self._known_candidates(links) if ranks else (None, None)
+            return LinkInputs(links, messages, weights, *known)
+
+        return prepare
+
+    def _known_candidates(self, links: LinkBatch) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which candidates form an edge with each edge's source, and with its destination."""
+        count, seeds = len(links.positions), links.seeds
+        sources, destinations = seeds[links.sources], seeds[links.destinations]
+        tails = self._known.table(sources[:count], destinations[count:])
+        heads = self._known.table(sources[count:], destinations[:count]).T
+        return tails, heads
+
+
+def score_pairs(model: LinkModel, embeddings: Tensor, links: LinkBatch) -> PairScores:
+    """Score the edges and negatives of a batch. embeddings: float32 (seeds, dim)."""
+    count = len(links.positions)
+    sources, destinations = torch.from_numpy(links.sources), torch.from_numpy(links.destinations)
+    if links.negatives is None:
+        scores = model.decoder(embeddings.index_select(0, sources), embeddings.index_select(0, destinations))
+        # Negative i belongs to edge i % count.
+        return PairScores(scores[:count], scores[count:].view(-1, count).t())
+    amount = links.negatives.shape[1]
+    others = torch.from_numpy(np.ascontiguousarray(links.negatives)).flatten()
+    heads = torch.cat([sources, sources.repeat_interleave(amount)])
+    scores = model.decoder(
+        embeddings.index_select(0, heads), embeddings.index_select(0, torch.cat([destinations, others]))
+    )
+    return PairScores(scores[:count], scores[count:].view(count, amount))
+
+
+def score_candidates(model: LinkModel, embeddings: Tensor, inputs: LinkInputs) -> RankScores:
+    """Score the edges of a batch, and each with every candidate in the place of one end."""
+    links = inputs.links
+    count = len(links.positions)
+    sources = embeddings.index_select(0, torch.from_numpy(links.sources))
+    destinations = embeddings.index_select(0, torch.from_numpy(links.destinations))
+    tails = model.decoder.matrix(sources[:count], destinations[count:])
+    heads = model.decoder.matrix(destinations[:count], sources[count:])
+    # The scores of edges round as those of candidates do.
+    blocks = [slice(start, stop) for start, stop in row_ranges(count, _OWN_AT_ONCE)]
+    own_scores = [model.decoder.matrix(sources[each], destinations[each]).diagonal() for each in blocks]
+    positives = torch.cat(own_scores)
+    for scores, known, own, others in (
+        (tails, inputs.known_tails, links.destinations[:count], links.destinations[count:]),
+        (heads, inputs.known_heads, links.sources[:count], links.sources[count:]),
+    ):
+        is_left_out = own[:, None] == others[None, :]
+        if known is not None:
+            is_left_out |= known
+        scores[torch.from_numpy(is_left_out)] = -torch.inf
+    return RankScores(positives, tails, heads)

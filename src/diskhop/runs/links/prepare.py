@@ -1,0 +1,163 @@
+"""Preparing a run on links before its first batch: the split, a plan, batches packed ahead, and a feed to open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import torch
+
+from diskhop.budget import Budget
+from diskhop.config.link import PAIR_METRICS, LinkConfig
+from diskhop.config.options import AUTO
+from diskhop.dataset.dataset import Dataset
+from diskhop.nn.dry_run import measure_step_seconds
+from diskhop.nn.link_model import LinkModel, build_link_model
+from diskhop.nn.models import Block
+from diskhop.nn.reproducible import reproducible
+from diskhop.pipeline.pack_steps import Samples
+from diskhop.pipeline.pipeline import open_pipeline
+from diskhop.planning.workload import Workload
+from diskhop.plans import PreparedBytes
+from diskhop.protocols import Purpose, SampledBatch
+from diskhop.runs.callbacks import Callback
+from diskhop.runs.feeds import Feed, PreparedRun
+from diskhop.runs.links.batches import LinkPasses, make_passes, negatives_bytes
+from diskhop.runs.links.feed import LinkFeed, OpenGraph
+from diskhop.runs.links.measures import BYTES_PER_EDGE
+from diskhop.runs.links.task import PART_OF, LinkTask, presumed_parts
+from diskhop.runs.nodes.packing import prepare
+from diskhop.runs.nodes.sampled import edge_weights_of
+from diskhop.runs.nodes.workload import workload_of
+from diskhop.sampling.columns import columns_bytes
+from diskhop.sampling.edge_split.split import EdgeSplit, open_split
+from diskhop.sampling.known_links import KnownLinks
+from diskhop.sampling.samplers import lists_of
+from diskhop.sampling.topology import topology_bytes
+from diskhop.stores.stores import STORES
+
+# A batch without the edges that it is scored on is a copy: indptr, and per edge the source, the position and a mask.
+_COPIED = PreparedBytes(per_node=8, per_edge=16)
+
+
+def held_bytes(config: LinkConfig, dataset: Dataset, task: LinkTask) -> dict[str, int]:
+    """Return bytes of memory by name that a run keeps besides its batches."""
+    measured = [count for purpose, count in task.num_edges.items() if purpose != Purpose.TRAIN]
+    held = {"negatives by degree": negatives_bytes(config, dataset.num_nodes)}
+    held["scores of held-out edges"] = BYTES_PER_EDGE * max(measured, default=0)
+    return {name: num_bytes for name, num_bytes in held.items() if num_bytes}
+
+
+def link_workload(
+    dataset: Dataset, config: LinkConfig, task: LinkTask, passes: LinkPasses, others: Mapping[str, int]
+) -> Workload:
+    """Describe a run for the planner.
+
+    dataset: with the edges that messages of training use. others: further bytes by name to leave free.
+    """
+
+    def measure_step(batch: SampledBatch) -> float:
+        dtype = torch.float32 if dataset.feature_dtype == "int8" else getattr(torch, dataset.feature_dtype)
+        x = torch.full((batch.num_nodes, dataset.feature_dim), 0.01, dtype=dtype)
+        in_degrees = torch.full((batch.num_nodes,), 2, dtype=torch.int64)
+        with reproducible(config.threads):
+            inputs = x, Block.of(batch, in_degrees)
+            return measure_step_seconds(lambda: _make_model(dataset, config), config.lr, inputs)
+
+    weights = edge_weights_of(dataset, config)
+    held = {**held_bytes(config, dataset, task), **({} if weights is None else weights.reserved), **others}
+    seed_sets = [passes.seed_set(purpose) for purpose in task.used]
+    workload = workload_of(config, seed_sets, held, measure_step if dataset.feature_dim else None)
+    added = PreparedBytes() if weights is None else weights.added
+    per_node, per_edge = added.per_node + _COPIED.per_node, added.per_edge + _COPIED.per_edge
+    return replace(workload, values=PreparedBytes(per_node=per_node, per_edge=per_edge))
+
+
+def planned_workload(dataset: Dataset, config: LinkConfig, task: LinkTask) -> Workload:
+    """Describe a run for the planner before its split is written: all edges stand for those of training."""
+    dataset = _with_features(dataset, config)
+    return link_workload(dataset, config, task, make_passes(config, dataset, presumed_parts(dataset, task)), {})
+
+
+def prepare_links(
+    dataset: Dataset, config: LinkConfig, task: LinkTask, budget: Budget, callback: Callback
+) -> PreparedRun:
+    """Write the split if it is missing, plan, and pack batches ahead where that pays. Raises as packing's prepare()."""
+    callback.announced(f"Split of edges: {task.split.described}")
+    split = open_split(dataset, task.split, config.scratch or None, budget, progress=callback.prepared)
+    graphs = [_with_features(each, config) for each in (split.train_graph, split.test_graph)]
+    parts = {purpose: split.links[PART_OF[purpose]] for purpose in task.used}
+    passes = make_passes(config, graphs[0], parts)
+    workload = link_workload(graphs[0], config, task, passes, _larger_lists(graphs, config, task))
+    samples = Samples(pass_of=passes.train_pass, epochs=tuple(range(config.epochs)), num_batches=passes.num_batches)
+    preparation = prepare(graphs[0], config, workload, samples, budget, callback)
+    plan = preparation.plan
+    ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
+    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
+
+    @contextmanager
+    def open_graph(is_test: bool) -> Iterator[OpenGraph]:
+        graph = graphs[is_test]
+        weights = edge_weights_of(graph, config)
+        with ExitStack() as held:
+            for name, num_bytes in {} if weights is None else weights.reserved.items():
+                held.enter_context(budget.reserve(name, num_bytes))
+            pipeline = held.enter_context(open_pipeline(graph, plan, budget, expected=workload.seed_sets[0]))
+            opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
+            yield OpenGraph(pipeline, opened)
+
+    @contextmanager
+    def open_feed(model: LinkModel) -> Iterator[Feed]:
+        feed = LinkFeed(open_graph, passes, planned, KnownLinks(dataset.topology), model.uses_degrees)
+        try:
+            yield feed
+        finally:
+            feed.close()
+
+    return PreparedRun(
+        config=planned,
+        plan=plan,
+        make_model=lambda: _make_model(graphs[0], planned),
+        open=open_feed,
+        facts={"split": describe_split(config, task, split)},
+        preparation=preparation.to_dict(),
+    )
+
+
+def describe_split(config: LinkConfig, task: LinkTask, split: EdgeSplit) -> dict[str, object]:
+    """Return the entry of result.json about the split."""
+    counts = task.split.counts
+    return {
+        "wanted": config.link_split,
+        "edges": dict(zip(("train", "valid", "test"), counts.positives, strict=True)),
+        "is_undirected": counts.is_undirected,
+        "path": str(split.path),
+    }
+
+
+def is_ranking(config: LinkConfig) -> bool:
+    """Whether the metric of a run ranks edges among candidates."""
+    return config.metric not in PAIR_METRICS
+
+
+def _larger_lists(graphs: list[Dataset], config: LinkConfig, task: LinkTask) -> dict[str, int]:
+    """Return the bytes by which lists and weights of the test graph, which is opened last, exceed those of training."""
+    if graphs[0].num_edges == graphs[1].num_edges or Purpose.TEST not in task.used:
+        return {}
+    sizes = []
+    for graph in graphs:
+        passes = make_passes(replace(config, negative_draws="uniform"), graph, presumed_parts(graph, task))
+        files = lists_of(graph, [passes.seed_set(purpose).sampler for purpose in task.used])
+        weights = edge_weights_of(graph, config)
+        reserved = 0 if weights is None else sum(weights.reserved.values())
+        sizes.append(topology_bytes(files, "memory") + sum(columns_bytes(files.columns, "memory").values()) + reserved)
+    return {"validation edges, for test": max(0, sizes[1] - sizes[0])}
+
+
+def _with_features(dataset: Dataset, config: LinkConfig) -> Dataset:
+    return dataset.with_made_features(config.features, config.seed) if config.features else dataset
+
+
+def _make_model(dataset: Dataset, config: LinkConfig) -> LinkModel:
+    return build_link_model(config, dataset.feature_dim or dataset.made_features.dim)

@@ -1,0 +1,216 @@
+"""The split of a dataset's edges: which there is, and opening it, after writing it where it is missing.
+
+A split is a folder of derived files, `links-KEY`, that dataset and split determine. Whoever needs it again, to
+resume or to evaluate, finds it or writes the same bytes.
+
+    plan = plan_split(dataset, "0.85,0.05,0.1", 0, budget)      # counts; nothing is written
+    split = open_split(dataset, plan, scratch, budget)          # links of each part, graphs of messages
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from diskhop.budget import Budget
+from diskhop.config.link import parse_shares
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_set import TopologyFiles
+from diskhop.dataset.files import SMALL_FILE_BYTES, check_length, map_array, read_whole
+from diskhop.dataset.manifest import FileEntry
+from diskhop.derived.clean import SPLIT_FILE
+from diskhop.derived.scratch import scratch_path
+from diskhop.errors import ConfigError, FormatError, ReadError
+from diskhop.io.atomic import Injector, remove_tree
+from diskhop.protocols import NodeIds
+from diskhop.runtime.progress import Progress, silent
+from diskhop.sampling.edge_split.blocks import block_bytes
+from diskhop.sampling.edge_split.given import read_given
+from diskhop.sampling.edge_split.rules import (
+    PARTS,
+    TEST,
+    TRAIN,
+    VALID,
+    EdgeCounts,
+    SplitRule,
+    count_edges,
+    draw_rule,
+)
+from diskhop.sampling.edge_split.write import graphs_of, positives_file, write_split, writing_bytes
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SplitPlan:
+    """A split, before it is written.
+
+    rule: says where each edge goes.
+    counts: numbers of edges.
+    key: what the folder is named by; other splits and other datasets have another.
+    described: the split in words.
+    """
+
+    rule: SplitRule
+    counts: EdgeCounts
+    key: str
+    described: str
+
+
+def plan_split(dataset: Dataset, wanted: str, number: int, budget: Budget) -> SplitPlan:
+    """Draw or read a split, and count its edges.
+
+    wanted: shares of training, validation and test edges, as '0.8,0.1,0.1', or a folder with valid.npy and test.npy.
+    number: of the random split; runs with other seeds stay comparable. Raises ConfigError for a part without edges, and
+    for given edges that the graph does not have; BudgetError.
+    """
+    topology, shares = dataset.topology, parse_shares(wanted)
+    with budget.reserve("splitting edges", block_bytes(topology.num_edges)):
+        rule: SplitRule
+        if shares is not None:
+            rule = draw_rule(topology, shares, _draw_key(number))
+            facts: dict[str, Any] = {"shares": list(shares), "number": number}
+        else:
+            given = read_given(dataset, Path(wanted))
+            rule, facts = given.rule, {"given": given.digest}
+        counts = count_edges(topology, rule)
+    _require_edges(dataset, wanted, shares, counts)
+    identity = {"version": _VERSION, "dataset": dataset.hash, **facts}
+    key = xxhash.xxh3_64_hexdigest(json.dumps(identity, sort_keys=True).encode())
+    shown = ", ".join(f"{count:,} {name}" for name, count in zip(PARTS, counts.positives, strict=True))
+    kind = "edges in both directions, counted once" if counts.is_undirected else "directed edges"
+    return SplitPlan(rule=rule, counts=counts, key=key, described=f"{shown} ({kind})")
+
+
+class HeldLinks:
+    """The positives of a part of a split, as links; see LinkEnds. numbers: of the edges, int64, ascending."""
+
+    def __init__(self, numbers: NDArray[np.int64], files: TopologyFiles, digest: str) -> None:
+        self.numbers = numbers
+        self._indices_path = files.indices_path
+        self._indptr = map_array(files.indptr_path, np.int64, files.num_nodes + 1)
+        self._indices = map_array(files.indices_path, files.index_dtype, files.num_edges)
+        self._digest = digest
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, positions: NDArray[np.int64]) -> NodeIds:
+        """See LinkEnds. Raises FormatError for damaged lists."""
+        return self.ends_of(self.numbers[positions])
+
+    def ends_of(self, numbers: NDArray[np.int64]) -> NodeIds:
+        """Return both ends of edges of the dataset, int64 (2, edges), by their numbers."""
+        sources = self._indices[numbers].astype(np.int64)
+        destinations = np.searchsorted(self._indptr, numbers, side="right") - 1
+        if len(sources) and int(sources.max()) >= len(self._indptr) - 1:
+            raise FormatError(f"{self._indices_path}: is damaged; run 'diskhop verify'")
+        return np.stack([sources, destinations])
+
+    def digest(self) -> str:
+        """See LinkEnds."""
+        return self._digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EdgeSplit:
+    """A split that is written.
+
+    path: its folder.
+    plan: the split.
+    links: the positives of training, validation and test.
+    train_graph: the dataset with the edges of messages in training and validation alone.
+    test_graph: the same for test, which may use validation edges.
+    """
+
+    path: Path
+    plan: SplitPlan
+    links: tuple[HeldLinks, HeldLinks, HeldLinks]
+    train_graph: Dataset
+    test_graph: Dataset
+
+
+def open_split(
+    dataset: Dataset,
+    plan: SplitPlan,
+    scratch: str | None,
+    budget: Budget,
+    *,
+    progress: Progress = silent,
+    injector: Injector | None = None,
+) -> EdgeSplit:
+    """Open a split, and write it first where it is missing or damaged. scratch: see scratch_path().
+
+    Raises DestinationError, ReadError, BudgetError.
+    """
+    path = scratch_path(dataset.path, scratch) / f"links-{plan.key}"
+    with contextlib.suppress(FormatError, ReadError):
+        return _open(dataset, plan, path)
+    if path.exists():
+        remove_tree(path, injector)
+    with budget.reserve("splitting edges", writing_bytes(dataset)):
+        facts = {"dataset_hash": dataset.hash, "edges": list(plan.counts.edges), "split": plan.described}
+        write_split(path, dataset, plan.rule, plan.counts, facts, progress, injector)
+    return _open(dataset, plan, path)
+
+
+def _open(dataset: Dataset, plan: SplitPlan, path: Path) -> EdgeSplit:
+    """Open a split that is there, checked as a dataset is. Raises FormatError, ReadError."""
+    files = _read_manifest(path / SPLIT_FILE)
+    for name, entry in files.items():
+        check = read_whole if entry.num_bytes < SMALL_FILE_BYTES else _check_length
+        check(path / name, entry)
+
+    def links(part: int) -> HeldLinks:
+        entry = files[positives_file(part)]
+        numbers = map_array(path / positives_file(part), np.int64, entry.num_bytes // 8)
+        return HeldLinks(numbers, dataset.topology, f"{plan.key} {PARTS[part]} {entry.xxh3_64}")
+
+    def graph(name: str, num_edges: int) -> Dataset:
+        of_graph = {each.removeprefix(f"{name}/"): entry for each, entry in files.items() if each.startswith(name)}
+        return dataset.with_edges(path / name, num_edges, of_graph, f"{plan.key}-{name}")
+
+    counts, graphs = plan.counts, graphs_of(plan.counts)
+    train_graph = graph("train", counts.edges[TRAIN])
+    has_other = "test" in graphs
+    test_graph = graph("test", counts.edges[TRAIN] + counts.edges[VALID]) if has_other else train_graph
+    parts = links(TRAIN), links(VALID), links(TEST)
+    return EdgeSplit(path=path, plan=plan, links=parts, train_graph=train_graph, test_graph=test_graph)
+
+
+def _check_length(path: Path, entry: FileEntry) -> None:
+    check_length(path, entry.num_bytes)
+
+
+def _read_manifest(path: Path) -> dict[str, FileEntry]:
+    try:
+        files = json.loads(path.read_bytes())["files"]
+        return {name: FileEntry(num_bytes=each["bytes"], xxh3_64=each["xxh3_64"]) for name, each in files.items()}
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be read: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: is damaged: {error!r}") from error
+
+
+def _draw_key(number: int) -> int:
+    return int(np.random.SeedSequence([number]).generate_state(1, np.uint64)[0])
+
+
+def _require_edges(
+    dataset: Dataset, wanted: str, shares: tuple[float, float, float] | None, counts: EdgeCounts
+) -> None:
+    """Refuse a split without edges to train on, and an empty part that is to have some."""
+    for part, name in enumerate(PARTS):
+        is_wanted = part == TRAIN or (shares is not None and shares[part] > 0)
+        if is_wanted and counts.positives[part] == 0:
+            raise ConfigError(
+                f"{dataset.path}: --link-split {wanted} leaves no edges for {name}, of {counts.num_edges:,} in the "
+                "graph; use other shares, or a larger graph"
+            )

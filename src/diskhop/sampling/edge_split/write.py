@@ -1,0 +1,162 @@
+"""Writing a split of edges: the numbers of the positives of each part, and the graphs that messages may use.
+
+Messages of training and validation use the training edges, those of test the validation edges too: the rule of PyG's
+RandomLinkSplit. A graph is lists without the other edges, with their weights, in the layout of a dataset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.manifest import FileEntry
+from diskhop.derived.clean import SPLIT_FILE
+from diskhop.io.atomic import Injector, destination_errors, make_directories, sync_file, write_file
+from diskhop.io.checksums import BlockHasher
+from diskhop.io.destinations import FolderKind, StagedDirectory
+from diskhop.runtime.progress import Progress
+from diskhop.sampling.edge_split.blocks import block_bytes, read_edges
+from diskhop.sampling.edge_split.rules import PARTS, TEST, TRAIN, VALID, EdgeCounts, SplitRule, is_positive
+
+# Graphs by name, with the parts of the split that messages use.
+GRAPHS: Mapping[str, tuple[int, ...]] = {"train": (TRAIN,), "test": (TRAIN, VALID)}
+FOLDER_KIND = FolderKind("a split of edges", SPLIT_FILE, (SPLIT_FILE, "*.bin", *GRAPHS))
+
+
+def positives_file(part: int) -> str:
+    """Return the file with the numbers of the positives of a part, int64, ascending."""
+    return f"{PARTS[part]}.bin"
+
+
+def graph_file(graph: str, edge_type: str, name: str) -> str:
+    """Return a file of a graph: indptr, indices or weights."""
+    return f"{graph}/edges/{edge_type}/{name}.bin"
+
+
+def graphs_of(counts: EdgeCounts) -> tuple[str, ...]:
+    """Return the graphs to write: one where there are no validation edges that tell them apart."""
+    return tuple(GRAPHS) if counts.edges[VALID] and counts.edges[TEST] else ("train",)
+
+
+def writing_bytes(dataset: Dataset) -> int:
+    """Bytes of memory that write_split() takes: the lengths of the lists of each graph, and a block of edges."""
+    return len(GRAPHS) * 16 * dataset.num_nodes + block_bytes(dataset.num_edges)
+
+
+def write_split(
+    path: Path,
+    dataset: Dataset,
+    rule: SplitRule,
+    counts: EdgeCounts,
+    facts: Mapping[str, Any],
+    progress: Progress,
+    injector: Injector | None = None,
+) -> None:
+    """Write a split to a new folder, which appears whole. facts: further entries of its manifest.
+
+    Reads all edges once. Raises DestinationError, ReadError.
+    """
+    make_directories(path.parent, injector)
+    with StagedDirectory(path, FOLDER_KIND, injector=injector) as staged:
+        with destination_errors(path):
+            files = _write_files(staged.path, dataset, rule, counts, progress)
+        for name in files:
+            sync_file(staged.path / name, injector)
+        manifest = {**facts, "files": {name: entry.to_json() for name, entry in files.items()}}
+        write_file(staged.path / SPLIT_FILE, (json.dumps(manifest, indent=1) + "\n").encode(), injector)
+        staged.publish()
+
+
+def _write_files(
+    folder: Path, dataset: Dataset, rule: SplitRule, counts: EdgeCounts, progress: Progress
+) -> dict[str, FileEntry]:
+    (edges,) = dataset.edges.values()
+    topology, weights = edges.topology, edges.edge_weights()
+    positives = [_HashedFile(folder / positives_file(part)) for part in range(len(PARTS))]
+    graphs = [_GraphWriter(folder, name, edges.name, topology.num_nodes) for name in graphs_of(counts)]
+    for block in read_edges(topology):
+        parts = rule.parts(block)
+        counted = is_positive(block, is_undirected=counts.is_undirected)
+        for part, file in enumerate(positives):
+            file.write(block.numbers[counted & (parts == part)])
+        stored = block.sources.astype(topology.index_dtype)
+        of_block = None if weights is None else weights[block.first : block.first + len(block)]
+        for graph in graphs:
+            graph.add(np.isin(parts, GRAPHS[graph.name]), stored, block.destinations, of_block)
+        progress("splitting edges", block.first + len(block), topology.num_edges)
+    found = {positives_file(part): file.close() for part, file in enumerate(positives)}
+    for graph in graphs:
+        found |= graph.close()
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class _HashedFile:
+    """A new file, written from front to back, with its checksum."""
+
+    path: Path
+    _file: BinaryIO = field(init=False)
+    _hasher: BlockHasher = field(default_factory=BlockHasher)
+
+    def __post_init__(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("wb")
+
+    def write(self, values: NDArray[Any]) -> None:
+        """Append values."""
+        content = np.ascontiguousarray(values).view(np.uint8)
+        self._hasher.update(content)
+        self._file.write(content.data)
+
+    def close(self) -> FileEntry:
+        """Return length and checksum of the file."""
+        self._file.close()
+        sums = self._hasher.finish()
+        return FileEntry(num_bytes=sums.num_bytes, xxh3_64=f"{sums.digest:016x}")
+
+
+class _GraphWriter:
+    """Writes the lists of one graph, whose edges come in the order of the lists."""
+
+    def __init__(self, folder: Path, name: str, edge_type: str, num_nodes: int) -> None:
+        self.name = name
+        self._edge_type = edge_type
+        self._folder = folder
+        self._lengths = np.zeros(num_nodes, np.int64)
+        self._indices = self._open("indices")
+        self._weights: _HashedFile | None = None
+
+    def add(
+        self,
+        is_kept: NDArray[np.bool_],
+        sources: NDArray[Any],
+        destinations: NDArray[np.int64],
+        weights: NDArray[np.float32] | None,
+    ) -> None:
+        """Append the edges that are kept."""
+        self._indices.write(sources[is_kept])
+        first, kept = int(destinations[0]), destinations[is_kept]
+        lengths = np.bincount(kept - first)
+        self._lengths[first : first + len(lengths)] += lengths
+        if weights is not None:
+            self._weights = self._weights or self._open("weights")
+            self._weights.write(weights[is_kept])
+
+    def close(self) -> dict[str, FileEntry]:
+        """Write where each list starts, and return the files."""
+        indptr = self._open("indptr")
+        indptr.write(np.zeros(1, np.int64))
+        indptr.write(np.cumsum(self._lengths, out=self._lengths))
+        files = {"indices": self._indices, "indptr": indptr}
+        files |= {} if self._weights is None else {"weights": self._weights}
+        return {graph_file(self.name, self._edge_type, name): file.close() for name, file in files.items()}
+
+    def _open(self, name: str) -> _HashedFile:
+        return _HashedFile(self._folder / graph_file(self.name, self._edge_type, name))
