@@ -219,6 +219,15 @@ def test_negatives_follow_their_weights(dataset: Dataset) -> None:
     counts = torch.bincount(drawn, minlength=NUM_NODES)
     assert counts.nonzero().flatten().tolist() == [7, 11]
     assert 0.65 < counts[11] / counts.sum() < 0.85
+    with load(dataset, neg_sampling=NegativeSampling("triplet", 20, dst_weight="degree")) as loader:
+        drawn = torch.cat([batch.n_id[batch.dst_neg_index].flatten() for batch in loader])
+        assert "links" in loader.plan.reserved
+        assert loader.plan.reserved["links"] == 16 * NUM_LINKS
+    degrees = torch.bincount(graph().edge_index[1], minlength=NUM_NODES).double()
+    expected = degrees / NUM_EDGES * len(drawn)
+    counts = torch.bincount(drawn, minlength=NUM_NODES)
+    assert float(((counts - expected) ** 2 / expected).sum()) < 400
+    assert torch.corrcoef(torch.stack([counts.double(), degrees]))[0, 1] > 0.5
     sampling = NegativeSampling("binary", 1, src_weight=weights)
     with load(dataset, neg_sampling=sampling) as loader:
         batch = next(iter(loader))
@@ -292,6 +301,7 @@ def test_a_graph_of_one_type_has_its_fields_by_type(tmp_path: Path) -> None:
         ({"neg_sampling": {"mode": "triplet", "amount": 1.5}}, "needs to be an integer"),
         ({"neg_sampling": "ternary"}, "'ternary' is not a valid NegativeSamplingMode; for example"),
         ({"neg_sampling": NegativeSampling("binary", 1, torch.ones(3))}, "src_weight of neg_sampling must be 300"),
+        ({"neg_sampling": NegativeSampling("binary", 1, "degrees")}, "unknown src_weight of neg_sampling 'degrees'"),
         ({"neg_sampling": NegativeSampling("binary", 1, -torch.ones(NUM_NODES))}, "at least 0 and finite, got -1"),
         ({"neg_sampling": NegativeSampling("binary", 1, torch.zeros(NUM_NODES))}, "no candidate is left"),
         (

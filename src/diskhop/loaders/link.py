@@ -58,7 +58,8 @@ class LinkNeighborLoader(PlannedLoader):
     edge_label: a label per link, numbers of any shape; of all edges, in the order of the source.
     edge_label_time: a time per link, whole numbers. It needs time_attr.
     neg_sampling: a NegativeSampling of PyG, a dict of its arguments, or its mode: 'binary' or 'triplet'. Its weights of
-        nodes are in the order of Dataset.node_ids(). By times of nodes, no negative is later than its link.
+        nodes are in the order of Dataset.node_ids(), or 'degree', which takes no memory. By times of nodes, no negative
+        is later than its link.
     neg_sampling_ratio: binary negatives per link; 0 for none.
     time_attr: name of the times of nodes or edges. No neighbour is later than its link. It needs edge_label_time.
     disjoint: True for a subgraph per end. `batch` has the link of each node.

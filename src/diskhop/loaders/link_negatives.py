@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.sampler import NegativeSampling
 
-from diskhop.config.options import require
+from diskhop.config.options import require, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.files import map_array
 from diskhop.dataset.id_map import IdMap
@@ -17,6 +17,7 @@ from diskhop.loaders.ways import times_of
 from diskhop.protocols import SamplerSpec
 from diskhop.sampling.negatives import Candidates, Negatives, candidates
 
+DEGREE = "degree"
 _EXAMPLE = "for example neg_sampling=dict(mode='binary', amount=1)"
 
 
@@ -43,8 +44,7 @@ def resolve_negatives(
     times = _node_times(dataset, sampler)
     weights = {"src_weight": wanted.src_weight, "dst_weight": wanted.dst_weight}
     sides = {
-        name: None if given is None else _side(name, given, id_map, times, dataset.num_nodes)
-        for name, given in weights.items()
+        name: None if given is None else _side(name, given, dataset, id_map, times) for name, given in weights.items()
     }
     if not all(sides.values()):
         uniform = candidates(dataset.num_nodes, times=times)
@@ -65,8 +65,15 @@ def _cast(given: Any) -> NegativeSampling | None:
     return wanted
 
 
-def _side(name: str, given: Any, id_map: IdMap, times: NDArray[np.int64] | None, num_nodes: int) -> Candidates:
-    """Return the candidates by the weights of nodes, which are in the order of node_ids()."""
+def _side(name: str, given: Any, dataset: Dataset, id_map: IdMap, times: NDArray[np.int64] | None) -> Candidates:
+    """Return the candidates by in-degree, or by the weights of nodes, which are in the order of node_ids()."""
+    num_nodes = dataset.num_nodes
+    if isinstance(given, str):
+        require_known(f"{name} of neg_sampling", given, (DEGREE,))
+        # The starts of the neighbour lists are the running sums of in-degrees.
+        return candidates(
+            num_nodes, cumulative=map_array(dataset.topology.indptr_path, np.int64, num_nodes + 1), times=times
+        )
     weights = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
     is_fit = weights.shape == (num_nodes,) and weights.dtype.kind in "iuf"
     got = f"{weights.dtype} of shape {weights.shape}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xxhash
@@ -57,7 +57,8 @@ class Candidates:
     @property
     def num_bytes(self) -> int:
         """Bytes of memory of the arrays."""
-        return sum(each.nbytes for each in (self.cumulative, self.nodes, self.times) if each is not None)
+        arrays = (self.cumulative, self.nodes, self.times)
+        return sum(each.nbytes for each in arrays if each is not None and not _is_mapped(each))
 
     def draw(self, fractions: NDArray[np.float64], latest: SeedTimes) -> NodeIds:
         """Return a node per fraction, int64; none is later than its entry of `latest`, if nodes have times.
@@ -121,6 +122,14 @@ def candidates(
         nodes=nodes,
         times=np.ascontiguousarray(times[nodes]),
     )
+
+
+def _is_mapped(array: NDArray[Any]) -> bool:
+    """Check whether an array is a file's, which takes no memory of ours."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base is not None
 
 
 def _sums(weights: NDArray[np.float64]) -> NDArray[np.float64]:
