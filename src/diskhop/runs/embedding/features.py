@@ -32,6 +32,7 @@ from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runs.embedding.places import Places, Ranks
 from diskhop.runtime.blocks import in_blocks, row_ranges
 from diskhop.runtime.progress import Progress, silent
+from diskhop.runtime.tasks import TaskTools
 from diskhop.system.memory import default_threads
 
 # Memory of a block of rows: those that are read, their copy, and the rows as they are encoded; and at least this much.
@@ -50,6 +51,7 @@ def from_embeddings(
     overwrite: bool = False,
     progress: Progress = silent,
     on_facts: Callable[[Mapping[str, Any]], None] | None = None,
+    tools: TaskTools | None = None,
 ) -> Dataset:
     """Make a dataset at `path` from a graph and the embeddings of a run of embed() as its features, and open it.
 
@@ -60,6 +62,7 @@ def from_embeddings(
     threads: default: all cores.
     overwrite: whether a dataset at path is replaced.
     on_facts: receives the numbers of nodes with and without embeddings; default: a warning if some have none.
+    tools: I/O engine and fault injector; default: an engine of its own.
 
     Nodes are matched by their ids, or by their names where both graphs have names. Nodes without an embedding get
     zeros. Raises ConfigError for a graph with features or several node types, and if no node matches.
@@ -80,11 +83,12 @@ def from_embeddings(
             f"{graph.path}: no node has an id or name that {opened.path} was trained on, which are those of "
             f"{opened.dataset.path}; name a run on the same nodes: diskhop embed {shlex.quote(str(graph.path))}"
         )
-    engine = open_engine("auto").engine
+    tools = tools or TaskTools(open_engine("auto").engine)
     builder = ExtendedDataset(
         path,
         name=name or graph.name,
-        engine=engine,
+        engine=tools.engine,
+        injector=tools.injector,
         budget=budget,
         threads=threads or default_threads(),
         progress=progress,
