@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -77,6 +78,19 @@ def test_no_edge_that_is_scored_or_held_out_carries_a_message(
                 assert not any(message_edges(batch.prepared.messages) & hidden for batch in batches)
     assert num_edges == 2 * len(split.links[0])
     assert num_messages > 0
+
+
+def test_a_split_in_use_is_not_cleaned(tmp_path: Path) -> None:
+    dataset = small_graph(tmp_path / "graph")
+    with open_feed(dataset, epochs=1) as feed:
+        assert run_command(["clean", str(dataset.path)]) == 0
+        (split,) = dataset.path.glob("derived/links-*")
+        with feed.measure(Purpose.TEST) as batches:
+            assert len(list(batches)) > 0
+    del feed, batches
+    gc.collect()
+    assert run_command(["clean", str(dataset.path)]) == 0
+    assert not split.exists()
 
 
 def test_supervision_edges_are_kept_on_request(dataset: Dataset) -> None:

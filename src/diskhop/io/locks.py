@@ -42,6 +42,19 @@ def shared_directory(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+class SharedLock:
+    """Protection of a directory from `diskhop clean` until it is freed. Raises OSError for a missing directory."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        with contextlib.suppress(OSError):  # see shared_directory()
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # the directory was missing
+            os.close(self._descriptor)
+
+
 def _lock_holder(status: os.stat_result) -> str:
     """Find the process that locks a directory in the kernel's table, keyed by device (hexadecimal) and inode."""
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"

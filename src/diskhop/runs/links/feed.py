@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diskhop.config.link import PAIR_METRICS, LinkConfig
+from diskhop.io.locks import SharedLock
 from diskhop.nn.layers.aggregate import Block, BlockWeights
 from diskhop.nn.link_model import LinkModel
 from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
@@ -60,6 +61,10 @@ class LinkFeed:
     """Batches of links, see feeds.Feed. One graph is open at a time: that of training, then that of test.
 
     open_graph: opens the graph of training (False) or of test (True) within the budget.
+    passes: the links of each pass.
+    known: all edges, for ranks that leave them out as candidates.
+    uses_degrees: whether the model reads in-degrees.
+    lock: that of the split, which is held as long as the feed.
     """
 
     def __init__(
@@ -68,8 +73,11 @@ class LinkFeed:
         passes: LinkPasses,
         config: LinkConfig,
         known: KnownLinks,
+        *,
         uses_degrees: bool,
+        lock: SharedLock,
     ) -> None:
+        self._lock = lock
         self._open_graph = open_graph
         self._passes = passes
         self._config = config

@@ -109,7 +109,8 @@ def prepare_links(
 
     @contextmanager
     def open_feed(model: LinkModel) -> Iterator[Feed]:
-        feed = LinkFeed(open_graph, passes, planned, KnownLinks(dataset.topology), model.uses_degrees)
+        known = KnownLinks(dataset.topology)
+        feed = LinkFeed(open_graph, passes, planned, known, uses_degrees=model.uses_degrees, lock=split.lock)
         try:
             yield feed
         finally:

@@ -179,14 +179,14 @@ def count_edges(files: TopologyFiles, rule: SplitRule) -> EdgeCounts:
     sums of a number per pair, of 64 bits, tell without a table.
     """
     edges, up = np.zeros(3, np.int64), np.zeros(3, np.int64)
-    loops, sums = 0, np.zeros(2, np.uint64)
+    loops, sums = 0, [0, 0]
     for block in read_edges(files):
         parts = rule.parts(block)
         is_up = block.sources < block.destinations
         is_loop = block.is_loop
         keys = pair_keys(block, 0)
-        sums[0] += keys[is_up].sum(dtype=np.uint64)
-        sums[1] += keys[~is_up & ~is_loop].sum(dtype=np.uint64)
+        for number, chosen in enumerate((is_up, ~is_up & ~is_loop)):
+            sums[number] = (sums[number] + int(keys[chosen].sum())) % 2**64
         edges += np.bincount(parts, minlength=3)
         up += np.bincount(parts[is_up], minlength=3)
         loops += int(is_loop.sum())

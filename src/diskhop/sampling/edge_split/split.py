@@ -29,6 +29,7 @@ from diskhop.derived.clean import SPLIT_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError, FormatError, ReadError
 from diskhop.io.atomic import Injector, remove_tree
+from diskhop.io.locks import SharedLock
 from diskhop.protocols import NodeIds
 from diskhop.runtime.progress import Progress, silent
 from diskhop.sampling.edge_split.blocks import block_bytes
@@ -125,6 +126,7 @@ class EdgeSplit:
 
     path: its folder.
     plan: the split.
+    lock: keeps `diskhop clean` from removing the folder while the split is referred to.
     links: the positives of training, validation and test.
     train_graph: the dataset with the edges of messages in training and validation alone.
     test_graph: the same for test, which may use validation edges.
@@ -132,6 +134,7 @@ class EdgeSplit:
 
     path: Path
     plan: SplitPlan
+    lock: SharedLock
     links: tuple[HeldLinks, HeldLinks, HeldLinks]
     train_graph: Dataset
     test_graph: Dataset
@@ -163,6 +166,10 @@ def open_split(
 
 def _open(dataset: Dataset, plan: SplitPlan, path: Path) -> EdgeSplit:
     """Open a split that is there, checked as a dataset is. Raises FormatError, ReadError."""
+    try:
+        lock = SharedLock(path)
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be opened: {error.strerror}") from error
     files = _read_manifest(path / SPLIT_FILE)
     for name, entry in files.items():
         check = read_whole if entry.num_bytes < SMALL_FILE_BYTES else _check_length
@@ -182,7 +189,7 @@ def _open(dataset: Dataset, plan: SplitPlan, path: Path) -> EdgeSplit:
     has_other = "test" in graphs
     test_graph = graph("test", counts.edges[TRAIN] + counts.edges[VALID]) if has_other else train_graph
     parts = links(TRAIN), links(VALID), links(TEST)
-    return EdgeSplit(path=path, plan=plan, links=parts, train_graph=train_graph, test_graph=test_graph)
+    return EdgeSplit(path=path, plan=plan, lock=lock, links=parts, train_graph=train_graph, test_graph=test_graph)
 
 
 def _check_length(path: Path, entry: FileEntry) -> None:
