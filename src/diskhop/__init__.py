@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from diskhop.hops.make.propagate import propagate
     from diskhop.hops.spec import PropagationSpec
     from diskhop.importing.pyg.source import from_pyg
+    from diskhop.loaders.clusters import ClusterData, ClusterLoader
     from diskhop.loaders.hops import HopLoader
     from diskhop.loaders.link import LinkNeighborLoader
     from diskhop.loaders.neighbor import NeighborLoader
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "ClusterData",
+    "ClusterLoader",
     "Dataset",
     "DiskhopError",
     "GraphSAINTEdgeSampler",
@@ -66,6 +69,8 @@ __all__ = [
 
 # Loaded when first used: NumPy takes a tenth of a second, DuckDB and PyTorch seconds.
 _LAZY = {
+    "ClusterData": "diskhop.loaders.clusters",
+    "ClusterLoader": "diskhop.loaders.clusters",
     "Dataset": "diskhop.dataset.dataset",
     "GraphSAINTEdgeSampler": "diskhop.loaders.saint",
     "GraphSAINTNodeSampler": "diskhop.loaders.saint",

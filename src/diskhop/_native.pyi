@@ -667,6 +667,7 @@ class NeighborOptions:
         weights: Column | None = None,
         edge_times: Column | None = None,
         node_times: Column | None = None,
+        nodes_per_partition: int = 0,
     ) -> None: ...
 
 def hop_read_bytes(num_lists: int, num_edges: int) -> int:
@@ -693,6 +694,24 @@ def keyed_permutation(num_items: int, seed: int, purpose: int, epoch: int) -> ND
 
     Takes 16 bytes per item, 8 of them the result.
     """
+
+# -- bind_clusters.cpp --
+
+class StreamClusters:
+    """Clusters of nodes, found in passes over the neighbour lists; see stream_clusters.hpp. One thread at a time."""
+
+    def __init__(self, indptr: NDArray[np.int64], num_clusters: int, capacity: int) -> None: ...
+    def start_pass(self) -> None: ...
+    def feed(self, sources: NDArray[np.uint32] | NDArray[np.int64]) -> None:
+        """Take the next sources of the lists. Raises IndexError for damaged lists."""
+
+    def end_pass(self) -> None: ...
+    def cluster_of(self) -> NDArray[np.uint32]:
+        """Return a copy of the cluster of each node."""
+
+    @property
+    def num_inner_edges(self) -> int:
+        """Edges within clusters that the last pass saw."""
 
 # -- bind_csc.cpp --
 

@@ -22,6 +22,7 @@ NodeIds = NDArray[np.int64]
 SourceIds = NewType("SourceIds", NDArray[np.int64])  # ids as in the source: all that users give or get
 NodeRows = NewType("NodeRows", NDArray[np.int64])  # rows of the dataset's tables, which inner code uses
 # A time per seed, int64 (seeds): no neighbour is later. None: the sampler knows the times of its seeds, or uses none.
+# A sampler that arranges the batches of an epoch may give the numbers another meaning (sampling/marius.py).
 SeedTimes = NDArray[np.int64] | None
 Bytes = NDArray[np.uint8]
 

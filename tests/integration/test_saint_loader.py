@@ -109,5 +109,5 @@ def test_bad_arguments_are_refused(dataset: Dataset, options: dict[str, Any], me
 
 
 def test_neighbor_loader_refuses_it(dataset: Dataset) -> None:
-    with pytest.raises(ConfigError, match="the sampler 'saint-node' chooses its own nodes"):
+    with pytest.raises(ConfigError, match="the sampler 'saint-node' arranges batches of its own"):
         diskhop.NeighborLoader(dataset, saint_spec("saint-node", 3))

@@ -29,6 +29,9 @@ from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows, Purpose, SampledBatch, Sampler, SamplerSpec, SeedTimes
 from diskhop.sampling.cached_topology import NeighborCacheOptions, open_cached_topology
+from diskhop.sampling.cluster_sampler import cluster_spec
+from diskhop.sampling.clusters import ClustersSpec, make_clusters, open_clusters
+from diskhop.sampling.marius import marius_spec
 from diskhop.sampling.neighbor_ways import NeighborWays
 from diskhop.sampling.samplers import SAMPLERS, lists_of, open_sampler
 from diskhop.sampling.seeds import SeedSet
@@ -39,6 +42,7 @@ from tests.packed import pack
 from tests.toys import first_neighbors
 from tests.unit.sampling_oracle import assert_same_batch
 
+NUM_CLUSTERS = 12
 # Samplers that draw by columns, which the graph of these tests has.
 BY_COLUMNS = [
     NeighborWays(weights="edge_weight").spec((4, 3)),
@@ -48,7 +52,12 @@ BY_COLUMNS = [
     NeighborWays(times="edge_time", weights="edge_weight", subgraph="induced").spec((4, 3)),
     NeighborWays(times="edge_time", strategy="last", replace=True).spec((4, 3)),
 ]
-SPECS = [spec for kind in (*SAMPLERS.values(), first_neighbors.KIND) for spec in kind.examples] + BY_COLUMNS
+# Samplers of clusters, which the dataset of these tests has; each batch has two.
+OF_CLUSTERS = [cluster_spec(NUM_CLUSTERS)]
+# Samplers among partitions, of which the first two of four are resident.
+OF_PARTITIONS = [marius_spec((4, 3), 4, 2), marius_spec((-1,), 4, 2)]
+EXAMPLES = [spec for kind in (*SAMPLERS.values(), first_neighbors.KIND) for spec in kind.examples]
+SPECS = EXAMPLES + BY_COLUMNS + OF_CLUSTERS + OF_PARTITIONS
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
 BATCH_SIZE = 60
 SEED = 5
@@ -83,28 +92,40 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         edge_time=torch.from_numpy(rng.integers(0, 20, num_edges)),
         time=torch.from_numpy(rng.integers(0, 20, num_nodes).astype(np.int16)),
     )
-    return from_pyg(graph, tmp_path_factory.mktemp("graphs") / "random")
+    made = from_pyg(graph, tmp_path_factory.mktemp("graphs") / "random")
+    spec = ClustersSpec(dataset_hash=made.hash, num_clusters=NUM_CLUSTERS)
+    folder = spec.folder(made.path / "derived")
+    make_clusters(spec, folder, made.topology, threads_engine(), Budget(10**8))
+    return made.with_clusters(open_clusters(folder, spec, num_nodes))
 
 
-def seeds_of(dataset: Dataset) -> NodeRows:
+def seeds_of(dataset: Dataset, spec: SamplerSpec) -> NodeRows:
+    if spec in OF_CLUSTERS:
+        return NodeRows(np.arange(NUM_CLUSTERS))
     seeds = dataset.split_rows("train")
     assert seeds is not None
-    return seeds
+    return NodeRows(seeds[seeds < dataset.num_nodes // 2]) if spec in OF_PARTITIONS else seeds
+
+
+def batch_size_of(spec: SamplerSpec) -> int:
+    return 2 if spec in OF_CLUSTERS else BATCH_SIZE
 
 
 def times_of(dataset: Dataset, spec: SamplerSpec) -> SeedTimes:
-    """Times of the seeds, where edges have times."""
+    """Times of the seeds, where edges have times, and partitions that are resident."""
+    if spec in OF_PARTITIONS:
+        return np.full(len(seeds_of(dataset, spec)), 0b0011)
     is_by_edges = ("times", "edge_time") in spec.parameters
-    return np.arange(len(seeds_of(dataset))) % 20 if is_by_edges else None
+    return np.arange(len(seeds_of(dataset, spec))) % 20 if is_by_edges else None
 
 
 def pass_over(dataset: Dataset, spec: SamplerSpec) -> Pass:
-    seeds = seeds_of(dataset)
-    numbers = range(-(-len(seeds) // BATCH_SIZE))
+    seeds = seeds_of(dataset, spec)
+    numbers = range(-(-len(seeds) // batch_size_of(spec)))
     return Pass(
         seeds=seeds,
         numbers=numbers,
-        batch_size=BATCH_SIZE,
+        batch_size=batch_size_of(spec),
         sampler=spec,
         seed=SEED,
         purpose=Purpose.TRAIN,
@@ -131,8 +152,8 @@ def plan_for(
 ) -> SampledPlan:
     seed_set = SeedSet(
         purpose=Purpose.TRAIN,
-        seeds=seeds_of(dataset),
-        batch_size=BATCH_SIZE,
+        seeds=seeds_of(dataset, spec),
+        batch_size=batch_size_of(spec),
         sampler=spec,
         is_shuffled=False,
         times=times_of(dataset, spec),

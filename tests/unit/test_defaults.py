@@ -27,7 +27,6 @@ NOT_SPELT = {
     "class_weights",
     "patience",
     "task",
-    "walk_length",
     "warm_start",
 }
 

@@ -119,7 +119,8 @@ Subgraph subgraph_of(std::string_view name) {
 }
 
 void make_options(NeighborOptions* self, bool replaces, bool is_disjoint, bool takes_latest, std::string_view subgraph,
-                  const Column* weights, const Column* edge_times, const Column* node_times) {
+                  const Column* weights, const Column* edge_times, const Column* node_times,
+                  std::uint64_t nodes_per_partition) {
   const auto given = [](const Column* column) { return column == nullptr ? Column{} : *column; };
   new (self) NeighborOptions{.replaces = replaces,
                              .is_disjoint = is_disjoint,
@@ -127,7 +128,8 @@ void make_options(NeighborOptions* self, bool replaces, bool is_disjoint, bool t
                              .subgraph = subgraph_of(subgraph),
                              .weights = given(weights),
                              .edge_times = given(edge_times),
-                             .node_times = given(node_times)};
+                             .node_times = given(node_times),
+                             .nodes_per_partition = nodes_per_partition};
 }
 
 ImportanceMethod method_of(std::string_view name) {
@@ -190,8 +192,8 @@ void bind_sampling(nb::module_& module) {
   nb::class_<NeighborOptions>(module, "NeighborOptions", "Ways to draw neighbours; see variants.hpp.")
       .def("__init__", &make_options, nb::kw_only(), "replaces"_a = false, "is_disjoint"_a = false,
            "takes_latest"_a = false, "subgraph"_a = "directional", "weights"_a.none() = nb::none(),
-           "edge_times"_a.none() = nb::none(), "node_times"_a.none() = nb::none(), nb::keep_alive<1, 6>(),
-           nb::keep_alive<1, 7>(), nb::keep_alive<1, 8>());
+           "edge_times"_a.none() = nb::none(), "node_times"_a.none() = nb::none(), "nodes_per_partition"_a = 0,
+           nb::keep_alive<1, 6>(), nb::keep_alive<1, 7>(), nb::keep_alive<1, 8>());
   nb::class_<ImportanceOptions>(module, "ImportanceOptions", "Samplers that choose nodes; see importance.hpp.")
       .def("__init__", &make_importance_options, "method"_a, "batch_dependency"_a = 1);
   bind_make_sampler<std::uint32_t>(module);

@@ -18,6 +18,7 @@ void bind_activation(nanobind::module_& module);
 void bind_aggregate(nanobind::module_& module);
 void bind_attention(nanobind::module_& module);
 void bind_belady(nanobind::module_& module);
+void bind_clusters(nanobind::module_& module);
 void bind_columns(nanobind::module_& module);
 void bind_csc(nanobind::module_& module);
 void bind_embedding(nanobind::module_& module);

@@ -11,6 +11,7 @@ NB_MODULE(_native, module) {
   diskhop::bind_aggregate(module);
   diskhop::bind_attention(module);
   diskhop::bind_belady(module);
+  diskhop::bind_clusters(module);
   diskhop::bind_columns(module);
   diskhop::bind_csc(module);
   diskhop::bind_embedding(module);

@@ -19,7 +19,8 @@ namespace diskhop {
 
 inline constexpr std::uint64_t all_neighbors = std::numeric_limits<std::uint64_t>::max();  // the fan-out -1
 
-/// Everything that a draw from one list depends on. weights, times: of its edges, or empty without any.
+/// Everything that a draw from one list depends on. weights, times: of its edges, or empty without any. Where nodes are
+/// in partitions, the time of a neighbour is 0 if it is resident and 1 if not, and latest is 0.
 struct ListToDraw {
   ListOfNode list;
   std::uint64_t fanout;
@@ -33,7 +34,8 @@ struct ListToDraw {
 class ListDraws {
  public:
   explicit ListDraws(const NeighborOptions& options)
-      : options_(options), has_times_(options.edge_times.exists || options.node_times.exists) {}
+      : options_(options),
+        has_times_(options.edge_times.exists || options.node_times.exists || options.nodes_per_partition > 0) {}
 
   [[nodiscard]] bool has_times() const { return has_times_; }
   /// Says whether draws depend on the values of a whole list.

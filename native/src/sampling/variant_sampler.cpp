@@ -70,6 +70,10 @@ std::unique_ptr<NeighborSampler> make_variant_sampler(const Lists& topology, std
     throw std::invalid_argument("times are of edges or of nodes, not of both");
   }
   if (options.node_times.scan != nullptr) throw std::invalid_argument("times of nodes must be in memory");
+  if (options.nodes_per_partition > 0 &&
+      (has_times || (topology.indptr.size() - 2) / options.nodes_per_partition >= 63)) {
+    throw std::invalid_argument("partitions are without times, and at most 63");
+  }
   if (has_times && !options.is_disjoint) throw std::invalid_argument("times need disjoint subgraphs");
   if (options.takes_latest && (!has_times || options.weights.exists)) {
     throw std::invalid_argument("the latest neighbours need times, and no weights");

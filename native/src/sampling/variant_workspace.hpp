@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "diskhop/base/random.hpp"
@@ -37,6 +38,10 @@ class VariantWorkspace {
     num_sampled_nodes_.assign(1, static_cast<std::int64_t>(seeds.size()));
     num_sampled_edges_.clear();
     nodes_.start(seeds);
+    if (options_.nodes_per_partition > 0) {
+      take_residents(seeds, times);
+      return;
+    }
     latest_.assign(times.begin(), times.end());
     if (draws_.has_times() && times.size() < seeds.size()) read_seed_times(seeds);
   }
@@ -125,11 +130,14 @@ class VariantWorkspace {
     if (options_.edge_times.exists) {
       times_.resize(num_edges);
       reader_.read_column(options_.edge_times, lists_, times_.data());
-    } else if (options_.node_times.exists) {
+    } else if (draws_.has_times()) {
       take_whole_lists();
       read_neighbors();
       times_.resize(num_edges);
-      for (std::size_t edge = 0; edge < num_edges; ++edge) times_[edge] = time_of_node(neighbors_[edge]);
+      for (std::size_t edge = 0; edge < num_edges; ++edge) {
+        const std::uint64_t node = neighbors_[edge];
+        times_[edge] = options_.node_times.exists ? time_of_node(node) : is_resident(node) ? 0 : 1;
+      }
     }
   }
 
@@ -197,6 +205,27 @@ class VariantWorkspace {
     }
   }
 
+  /// Takes the resident partitions of a batch, the same for all seeds.
+  void take_residents(std::span<const std::int64_t> seeds, std::span<const std::int64_t> partitions) {
+    if (partitions.size() != seeds.size()) {
+      throw std::invalid_argument("the seeds have no resident partitions, which sampling among them needs");
+    }
+    residents_ = partitions.empty() ? 0 : static_cast<std::uint64_t>(partitions.front());
+    for (std::size_t place = 0; place < seeds.size(); ++place) {
+      if (static_cast<std::uint64_t>(partitions[place]) != residents_) {
+        throw std::invalid_argument("the seeds of a batch have different resident partitions");
+      }
+      if (!is_resident(static_cast<std::uint64_t>(seeds[place]))) {
+        throw std::invalid_argument("seed " + std::to_string(seeds[place]) + " is in no resident partition");
+      }
+    }
+    latest_.assign(options_.is_disjoint ? seeds.size() : 1, 0);
+  }
+
+  [[nodiscard]] bool is_resident(std::uint64_t node) const {
+    return (residents_ >> node / options_.nodes_per_partition & 1) != 0;
+  }
+
   void read_seed_times(std::span<const std::int64_t> seeds) {
     if (options_.edge_times.exists) {
       throw std::invalid_argument("the seeds have no times, which sampling by the times of edges needs");
@@ -218,6 +247,7 @@ class VariantWorkspace {
   ListDraws draws_;
   std::size_t num_expanded_ = 0;
   std::vector<std::int64_t> latest_;  // of each seed
+  std::uint64_t residents_ = 0;       // a bit per partition
   std::vector<std::int64_t> num_sampled_nodes_;
   std::vector<std::int64_t> num_sampled_edges_;
   // Of one piece:

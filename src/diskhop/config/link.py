@@ -11,7 +11,7 @@ from diskhop.config.embed import EVAL_TIES, EmbedConfig
 from diskhop.config.learning import CROSS_ENTROPY
 from diskhop.config.options import like, option, require_known
 from diskhop.config.rules import COUNT, Rule, one_of
-from diskhop.config.sampler import CHOOSING
+from diskhop.config.sampler import ARRANGING
 from diskhop.config.train import LINK, SampledConfig
 from diskhop.errors import ConfigError
 
@@ -137,9 +137,9 @@ class LinkConfig(SampledConfig):
             raise ConfigError(f"options of links need --task {LINK}, got {self.task}: add it, or remove them")
         require_known("decoder", self.decoder, DECODERS)
         require_known("metric", self.metric, LINK_METRICS)
-        if self.sampler in CHOOSING:
+        if self.sampler in ARRANGING:
             raise ConfigError(
-                f"--sampler {self.sampler} chooses nodes by itself, and --task link needs the ends of edges: remove it"
+                f"--sampler {self.sampler} arranges its own batches, and --task link needs the ends of edges: remove it"
             )
         for name in _NODE_OPTIONS:
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:

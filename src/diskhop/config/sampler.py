@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from diskhop.config.options import option
+from diskhop.config.rules import COUNT_OR_NONE
 from diskhop.errors import ConfigError
 
 NEIGHBOR = "neighbor"
@@ -11,12 +13,15 @@ LABOR, LADIES, FASTGCN = IMPORTANCE = ("labor", "ladies", "fastgcn")
 # Draw a number of nodes per hop, for all lists together.
 LAYER_WISE = (LADIES, FASTGCN)
 SAINT_NODE, SAINT_EDGE, SAINT_WALK = SAINT = ("saint-node", "saint-edge", "saint-walk")
+CLUSTER, MARIUS = "cluster", "marius"
 # Samplers that choose the nodes of a batch, and take all edges among them.
-CHOOSING = SAINT
+CHOOSING = (*SAINT, CLUSTER)
+# Samplers that arrange the batches of an epoch, which loaders of seed nodes cannot do.
+ARRANGING = (*CHOOSING, MARIUS)
 # Samplers with files of their own in --scratch.
-WITH_FILES = SAINT
+WITH_FILES = CHOOSING
 # Names of the registry's samplers that training has.
-SAMPLERS = (NEIGHBOR, *IMPORTANCE, *CHOOSING)
+SAMPLERS = (NEIGHBOR, *IMPORTANCE, *ARRANGING)
 # Options that only some samplers have: the value that says: not given, and those samplers.
 _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "weighted": (False, (NEIGHBOR,)),
@@ -26,7 +31,15 @@ _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "batch_dependency": (1, IMPORTANCE),
     "walk_length": (0, (SAINT_WALK,)),
     "sample_coverage": (0, SAINT),
+    "clusters": (0, (CLUSTER,)),
+    "node_partitions": (0, (MARIUS,)),
+    "resident_partitions": (0, (MARIUS,)),
 }
+
+
+def own_count(help: str, shown: str) -> Any:
+    """Return an option of one sampler, or a few. shown: what is chosen without it."""
+    return option(0, help=help, rule=COUNT_OR_NONE, panel="Sampling", metavar="N", shown=shown)
 
 
 def check_sampler(config: Any) -> None:

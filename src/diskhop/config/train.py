@@ -25,7 +25,7 @@ from diskhop.config.rules import (
     between,
     one_of,
 )
-from diskhop.config.sampler import NEIGHBOR, SAMPLERS, check_sampler
+from diskhop.config.sampler import NEIGHBOR, SAMPLERS, check_sampler, own_count
 from diskhop.errors import ConfigError
 
 ALL_NEIGHBORS = -1
@@ -263,16 +263,18 @@ class SampledConfig(TrainConfig):
         panel="Model",
         shown="degree",
     )
-    walk_length: int = option(
-        0, help="Steps of a walk of saint-walk.", rule=COUNT_OR_NONE, panel="Sampling", metavar="N", shown="2"
+    walk_length: int = own_count("Steps of a walk of --sampler saint-walk.", "0, saint-walk: 2")
+    sample_coverage: int = own_count(
+        "Batches counted for the norms of saint samplers, in nodes drawn per node; 0 for no norms.",
+        "0, saint samplers: 100, on graphs of over 400,000 nodes fewer",
     )
-    sample_coverage: int = option(
-        0,
-        help="Batches counted for the norms of saint samplers, in nodes drawn per node; 0 for no norms.",
-        rule=COUNT_OR_NONE,
-        panel="Sampling",
-        metavar="N",
-        shown="100, on graphs of over 400,000 nodes fewer; gat: 0",
+    clusters: int = own_count(
+        "With --sampler cluster: number of clusters; --batch-size of them are a batch.",
+        "0, cluster: one per 100 nodes, at most 15,000",
+    )
+    node_partitions: int = own_count("With --sampler marius: partitions of consecutive nodes.", "0, marius: 16")
+    resident_partitions: int = own_count(
+        "With --sampler marius: partitions that are resident together.", "0, marius: as many as fit half of --memory"
     )
     replace: bool = option(False, help="Draw neighbours with replacement.", panel="Sampling")
     weighted: bool = option(

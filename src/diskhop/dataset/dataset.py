@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.edge_set import EdgeSet, TopologyFiles
+from diskhop.dataset.edge_set import ClusterFiles, EdgeSet, TopologyFiles
 from diskhop.dataset.files import (
     SMALL_FILE_BYTES,
     StoredArrays,
@@ -50,6 +50,7 @@ class Dataset:
         self.manifest = manifest
         self.hash = manifest.checksum
         self.made_features = MadeFeatures()
+        self.clusters: ClusterFiles | None = None
         self._arrays = StoredArrays(path, manifest)
         self.nodes: Mapping[str, NodeSet] = {
             name: NodeSet(self._arrays, name, info) for name, info in manifest.node_types.items()
@@ -97,6 +98,12 @@ class Dataset:
         arrays = StoredArrays(folder, replace(self.manifest, files=files))
         other.edges = {name: EdgeSet(arrays, name, info, self.num_nodes)}
         other.hash = hash
+        return other
+
+    def with_clusters(self, clusters: ClusterFiles) -> Dataset:
+        """Return the same dataset with clusters of its nodes, for samplers that need some."""
+        other = copy(self)
+        other.clusters = clusters
         return other
 
     def without_features(self) -> Dataset:
@@ -167,8 +174,8 @@ class Dataset:
 
     @property
     def topology(self) -> TopologyFiles:
-        """See EdgeSet."""
-        return self.only_edges.topology
+        """See EdgeSet; with the clusters of nodes, if there are some."""
+        return replace(self.only_edges.topology, clusters=self.clusters)
 
     def features(self) -> Table | None:
         """See NodeSet."""

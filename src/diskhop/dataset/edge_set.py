@@ -53,6 +53,22 @@ class ColumnFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFiles:
+    """Clusters of nodes on disk, outside of the dataset.
+
+    nodes_path: file of int64 (nodes), sorted by cluster.
+    starts_path: file of int64 (num_clusters + 1), where the nodes of each cluster begin.
+    num_clusters: number of clusters.
+    inner_share: share of the edges that are within clusters.
+    """
+
+    nodes_path: Path
+    starts_path: Path
+    num_clusters: int
+    inner_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyFiles:
     """In-neighbour lists on disk, sorted within each list.
 
@@ -62,6 +78,7 @@ class TopologyFiles:
     num_nodes: number of destinations, one list each.
     num_edges: number of edges.
     columns: weights and times that a sampler needs in addition.
+    clusters: clusters of the nodes; None for none.
     """
 
     indptr_path: Path
@@ -70,6 +87,7 @@ class TopologyFiles:
     num_nodes: int
     num_edges: int
     columns: tuple[ColumnFile, ...] = ()
+    clusters: ClusterFiles | None = None
 
 
 class EdgeSet:

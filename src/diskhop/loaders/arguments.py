@@ -17,7 +17,7 @@ import torch
 from torch_geometric.sampler import NumNeighbors
 
 from diskhop.config.options import require
-from diskhop.config.sampler import CHOOSING
+from diskhop.config.sampler import ARRANGING
 from diskhop.errors import ConfigError
 from diskhop.loaders.checks import require_flags, whole_numbers
 from diskhop.protocols import SamplerSpec
@@ -111,10 +111,10 @@ def resolve_sampler(
     """
     num_neighbors = _fanouts_of_type(num_neighbors, edge_type)
     if isinstance(num_neighbors, SamplerSpec):
-        if num_neighbors.kind in CHOOSING:
+        if num_neighbors.kind in ARRANGING:
             raise ConfigError(
-                f"the sampler '{num_neighbors.kind}' chooses its own nodes, and this loader begins at seed nodes; use "
-                "a loader of its own, such as diskhop.GraphSAINTRandomWalkSampler"
+                f"the sampler '{num_neighbors.kind}' arranges batches of its own, and this loader begins at seed "
+                "nodes; use diskhop.GraphSAINTRandomWalkSampler and the like, diskhop.ClusterLoader, or train"
             )
         whole_numbers("num_neighbors", num_neighbors.fanouts, "[10, 10]")
         if ways != NeighborWays():

@@ -24,7 +24,7 @@ from diskhop.pipeline.batch_values import E_ID
 from diskhop.pipeline.columns import tensor_of
 from diskhop.protocols import NodeRows
 
-_OF_DATASETS = frozenset(("path", "manifest", "hash", "made_features", "nodes", "edges"))
+_OF_DATASETS = frozenset(("path", "manifest", "hash", "made_features", "clusters", "nodes", "edges"))
 
 
 class LoaderData(Dataset):

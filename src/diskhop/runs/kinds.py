@@ -35,6 +35,7 @@ from diskhop.runs.links.defaults import resolve_link_config
 from diskhop.runs.links.prepare import planned_workload
 from diskhop.runs.links.run import train_links
 from diskhop.runs.links.task import LinkTask
+from diskhop.runs.nodes.clusters import with_clusters
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.hops import prepare_hops
 from diskhop.runs.nodes.packing import find_packed
@@ -108,6 +109,7 @@ def _rank_nodes(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Rank
     model = disk_model(dataset, choose_engine(config.engine)[0])
     if dataset.features() is None:
         raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
+    dataset, _ = with_clusters(dataset, config, Budget(config.memory_bytes))
     workload = find_packed(dataset, config, sampled_workload(dataset, config, task), task.seeds.train)
     return rank_options(dataset, workload, Budget(config.memory_bytes), model)
 

@@ -27,7 +27,7 @@ from diskhop._native import (
     make_cached_sampler,
 )
 from diskhop.budget import Budget
-from diskhop.dataset.edge_set import TopologyFiles
+from diskhop.dataset.edge_set import ClusterFiles, TopologyFiles
 from diskhop.errors import FormatError
 from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_PER_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
@@ -65,6 +65,7 @@ class CachedTopology:
     """The lists of an open graph, some of them cached; see CachedTopology in sampler.hpp for the arrays.
 
     columns: weights and times, by use.
+    clusters: clusters of nodes; None for none.
     """
 
     indices_path: Path
@@ -74,6 +75,7 @@ class CachedTopology:
     lists: Indices
     scan: SharedScan
     columns: Columns = field(default_factory=dict)
+    clusters: ClusterFiles | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -143,7 +145,8 @@ def open_cached_topology(
         try:
             _load_lists(indptr, picked, scan, lists)
             with open_columns(files.columns, "cached", engine, budget, pool, options.max_gap_bytes) as columns:
-                yield CachedTopology(files.indices_path, files.num_edges, indptr, blocks, lists, scan, columns)
+                parts = indptr, blocks, lists, scan, columns, files.clusters
+                yield CachedTopology(files.indices_path, files.num_edges, *parts)
         finally:
             scan.close()
 

@@ -47,7 +47,7 @@ _FEWEST_EDGES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormsSpec:
-    """What determines norms.
+    """Everything that determines norms.
 
     dataset_hash: of the graph.
     sampler: draws the batches.

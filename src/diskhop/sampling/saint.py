@@ -1,4 +1,4 @@
-"""GraphSAINT (Zeng et al., 2020): batches are subgraphs of nodes that are drawn anew for each.
+"""GraphSAINT (Zeng et al., 2020): batches are subgraphs of nodes that are drawn again for each.
 
 saint-node: nodes in proportion to their in-degree, with replacement.
 saint-edge: nodes with in-edges, uniformly with replacement, each with one of its in-neighbours. Of a graph with all

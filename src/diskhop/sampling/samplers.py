@@ -11,12 +11,14 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import ColumnFile, TopologyFiles
 from diskhop.errors import ConfigError
 from diskhop.protocols import Sampler, SamplerSpec
-from diskhop.sampling import importance, neighbor, saint
+from diskhop.sampling import cluster_sampler, importance, marius, neighbor, saint
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.sampling.columns import ColumnUse, find_column
 from diskhop.sampling.kind import SamplerKind
 
-SAMPLERS: dict[str, SamplerKind] = {kind.name: kind for kind in (neighbor.KIND, *importance.KINDS, *saint.KINDS)}
+SAMPLERS: dict[str, SamplerKind] = {
+    kind.name: kind for kind in (neighbor.KIND, *importance.KINDS, *saint.KINDS, cluster_sampler.KIND, marius.KIND)
+}
 
 
 def find_columns(dataset: Dataset, specs: Iterable[SamplerSpec]) -> tuple[ColumnFile, ...]:

@@ -1,4 +1,4 @@
-"""What the batches of an epoch start from, for samplers that choose their own nodes or their own order of seeds."""
+"""Starts of the batches of an epoch, for samplers that choose their own nodes or their own order of seeds."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from diskhop._native import Engine, ImportanceOptions, NeighborOptions, NeighborSampler, make_neighbor_sampler
 from diskhop.budget import Budget
 from diskhop.config.options import require_known
-from diskhop.dataset.edge_set import TopologyFiles
+from diskhop.dataset.edge_set import ClusterFiles, TopologyFiles
 from diskhop.errors import FormatError
 from diskhop.sampling.columns import Columns, open_columns
 from diskhop.sampling.whole_files import FileMode, open_bytes
@@ -36,12 +36,14 @@ class Topology:
     """The lists of an open graph, checked: indptr ascends from 0 to the number of edges. The arrays are read-only.
 
     columns: weights and times, by use.
+    clusters: clusters of nodes; None for none.
     """
 
     indices_path: Path
     indptr: NDArray[np.int64]
     indices: Indices
     columns: Columns = field(default_factory=dict)
+    clusters: ClusterFiles | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -79,7 +81,7 @@ def open_topology(files: TopologyFiles, mode: FileMode, engine: Engine, budget: 
     ):
         indptr = open_indptr(files, mode, engine)
         indices_bytes = open_bytes(files.indices_path, index_dtype.itemsize * files.num_edges, mode, engine)
-        yield Topology(files.indices_path, indptr, indices_bytes.view(index_dtype), columns)
+        yield Topology(files.indices_path, indptr, indices_bytes.view(index_dtype), columns, files.clusters)
 
 
 def index_dtype_of(files: TopologyFiles) -> np.dtype[Any]:

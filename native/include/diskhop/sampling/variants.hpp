@@ -24,6 +24,10 @@ enum class Subgraph : std::uint8_t { directional, bidirectional, induced };
 /// each once. Draws are defined in picks.hpp; their keys are those of sampler.hpp, with the number of the seed absorbed
 /// before the node if subgraphs are disjoint.
 ///
+/// nodes_per_partition: above 0, nodes are in partitions of this many consecutive ones, up to 63 of them. The times of
+/// a batch's seeds are then all the same: a bit per partition, lowest first, 1 if it is resident. Candidates are the
+/// neighbours in resident partitions.
+///
 /// is_disjoint: every seed has a subgraph of its own, in which a node is expanded once. Seeds may repeat. Times need
 /// it.
 struct NeighborOptions {
@@ -31,9 +35,10 @@ struct NeighborOptions {
   bool is_disjoint = false;
   bool takes_latest = false;
   Subgraph subgraph = Subgraph::directional;
-  Column weights{};     // of edges; neither negative nor infinite
-  Column edge_times{};  // whole numbers, as node_times
-  Column node_times{};  // in memory; of these two at most one
+  Column weights{};                       // of edges; neither negative nor infinite
+  Column edge_times{};                    // whole numbers, as node_times
+  Column node_times{};                    // in memory; of these two at most one
+  std::uint64_t nodes_per_partition = 0;  // without times
 };
 
 /// Makes a sampler whose batches depend on the same things as those of make_neighbor_sampler(), and which throws the

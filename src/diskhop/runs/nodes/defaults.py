@@ -12,7 +12,7 @@ from diskhop.budget import format_bytes
 from diskhop.config.learning import CROSS_ENTROPY, MSE
 from diskhop.config.options import AUTO, check_options, options_of, require_known
 from diskhop.config.parse import resolved_path
-from diskhop.config.sampler import CHOOSING, FASTGCN, LADIES, LAYER_WISE, NEIGHBOR
+from diskhop.config.sampler import CHOOSING, FASTGCN, LADIES, LAYER_WISE, MARIUS, NEIGHBOR
 from diskhop.config.train import (
     ALL_NEIGHBORS,
     KINDS,
@@ -35,7 +35,7 @@ from diskhop.runs.data_use import edge_weights_of, ignored_parts
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
 from diskhop.runs.nodes.metrics import METRIC_OF_TASK
 from diskhop.runs.nodes.objective import TASK_OF_LABELS
-from diskhop.runs.nodes.subgraph_defaults import choose_subgraphs
+from diskhop.runs.nodes.subgraph_defaults import choose_partitions, choose_subgraphs
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.warm_start import architecture_of
 from diskhop.system.memory import default_memory_bytes, default_threads
@@ -96,6 +96,8 @@ def resolve_config(
     choose_edge_weights(dataset, model, choices)
     choices.made += ignored_parts(dataset, HOP if kind is HopConfig else NODE)
     num_batches = choose_subgraphs(dataset, choices) if given.get("sampler", NEIGHBOR) in CHOOSING else None
+    if given.get("sampler") == MARIUS:
+        choose_partitions(dataset, choices)
     choose_steps(
         choices,
         len(task.seeds.train),

@@ -1,4 +1,4 @@
-"""Norms of GraphSAINT for a run: found beside the dataset, or counted before training."""
+"""Norms of GraphSAINT for a run: found next to the dataset, or counted before training."""
 
 from __future__ import annotations
 

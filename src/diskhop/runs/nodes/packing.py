@@ -12,6 +12,7 @@ from typing import Any
 from diskhop.batches.trace import TraceSettings
 from diskhop.budget import Budget, format_bytes, parse_sizes
 from diskhop.config.options import AUTO
+from diskhop.config.sampler import MARIUS
 from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.clean import LAYOUT_FILE
@@ -27,6 +28,7 @@ from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows
 from diskhop.run_files import HOP, NODE
 from diskhop.runs.callbacks import Callback, Callbacks
+from diskhop.runs.nodes.clusters import with_clusters
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.samplers import train_pass
 from diskhop.runs.nodes.workload import training_workload
@@ -83,7 +85,7 @@ def prepare(
     """
     layout: Layout | None = None
     reasons: list[str] = []
-    if (config.store == AUTO or _prepares(config.store)) and dataset.features() is not None:
+    if (config.store == AUTO or _prepares(config.store)) and dataset.features() is not None and _packs(config):
         layout, reasons = _find_layout(dataset, config, samples)
     plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
     if plan.predicted is None:
@@ -91,7 +93,7 @@ def prepare(
     if not _prepares(plan.store) or dataset.features() is None:
         return Preparation(plan)
     chosen, workload = plan, replace(workload, store=plan.store)
-    if layout is None and prepares_ahead(workload, plan):
+    if layout is None and _packs(config) and prepares_ahead(workload, plan):
         layout = _pack(dataset, config, workload, plan, budget, samples, callback).layout
         plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
         # Packing is done and would cost nothing now; the run was chosen by what it cost.
@@ -100,6 +102,11 @@ def prepare(
         return Preparation(plan, layout.steps(), config.epochs if config.reuse else len(layout.epochs))
     reasons.append("Packing: during training (one superbatch is packed while the previous one is trained on)")
     return Preparation(replace(plan, reasons=(*plan.reasons, *reasons)))
+
+
+def _packs(config: SampledConfig) -> bool:
+    """Whether the epochs of a run can be packed ahead: all must have the same number of batches."""
+    return config.sampler != MARIUS
 
 
 def _prepares(store: str) -> bool:
@@ -155,6 +162,12 @@ def pack(
     assert isinstance(resolved, SampledConfig), "models on hop tables have no store, and were refused"
     callback.configured(resolved, choices)
     budget = Budget(resolved.memory_bytes)
+    if resolved.sampler == MARIUS:
+        raise ConfigError(
+            "--sampler marius cannot be packed ahead, because its epochs differ in their number of batches; train with "
+            "--store packed, which packs during training"
+        )
+    opened, _ = with_clusters(opened, resolved, budget, callback.prepared)
     workload = training_workload(resolved, task.seeds, task.held, opened.num_nodes)
     samples = run_samples(resolved, task.seeds.train, opened.num_nodes)
     if resolved.disk_bytes == 0 and opened.features() is not None:

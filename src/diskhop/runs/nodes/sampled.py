@@ -13,6 +13,7 @@ from torch import Tensor
 from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
+from diskhop.config.sampler import MARIUS
 from diskhop.config.train import IGNORE, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.nn.dry_run import measure_step_seconds
@@ -28,6 +29,7 @@ from diskhop.plans import PreparedBytes
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import Batches, Feed, PreparedRun
+from diskhop.runs.nodes.clusters import with_clusters
 from diskhop.runs.nodes.norms import prepare_norms
 from diskhop.runs.nodes.packing import prepare, run_samples
 from diskhop.runs.nodes.samplers import chooses_nodes, draws_all, eval_sampler, train_pass
@@ -37,6 +39,8 @@ from diskhop.runs.nodes.workload import training_workload
 from diskhop.sampling.seeds import SplitSeeds, count_batches
 from diskhop.stores.stores import STORES
 
+# The state of a seed, its resident partitions, and the order of both.
+_BYTES_PER_ARRANGED = 32
 _REUSE_REASON = (
     "Samples: drawn once and reused (every epoch has the first epoch's batches in another order, "
     "which changes what is drawn)"
@@ -49,6 +53,7 @@ def prepare_sampled(
     """Plan, and pack batches ahead where that pays. Raises as packing's prepare()."""
     if config.features:
         dataset = dataset.with_made_features(config.features, config.seed)
+    dataset, steps = with_clusters(dataset, config, budget, callback.prepared)
     workload = sampled_workload(dataset, config, task)
     preparation = prepare(
         dataset, config, workload, run_samples(config, task.seeds.train, dataset.num_nodes), budget, callback
@@ -61,12 +66,12 @@ def prepare_sampled(
     planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
 
     weights = edge_weights_of(dataset, config)
-    norms, steps = prepare_norms(dataset, config, plan, budget, callback) if config.sample_coverage else (None, [])
+    norms, counting = prepare_norms(dataset, config, plan, budget, callback) if config.sample_coverage else (None, [])
 
     @contextmanager
     def open_feed(model: Network) -> Iterator[Feed]:
         with ExitStack() as held:
-            for name, num_bytes in _held_by_feed(dataset, config, weights).items():
+            for name, num_bytes in _held_by_feed(dataset, config, weights, len(task.seeds.train)).items():
                 held.enter_context(budget.reserve(name, num_bytes))
             pipeline = held.enter_context(open_pipeline(dataset, plan, budget, expected=workload.seed_sets[0]))
             opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
@@ -83,7 +88,7 @@ def prepare_sampled(
         make_model=lambda: _make_model(dataset, planned),
         open=open_feed,
         facts={"reuse": config.reuse},
-        preparation=preparation.after(steps, config.epochs).to_dict(),
+        preparation=preparation.after([*steps, *counting], config.epochs).to_dict(),
     )
 
 
@@ -99,7 +104,7 @@ def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) ->
             return measure_step_seconds(lambda: _make_model(dataset, config), config.lr, inputs)
 
     weights = edge_weights_of(dataset, config)
-    held = {**task.held, **_held_by_feed(dataset, config, weights)}
+    held = {**task.held, **_held_by_feed(dataset, config, weights, len(task.seeds.train))}
     workload = training_workload(
         config, task.seeds, held, dataset.num_nodes, measure_step if dataset.feature_dim else None
     )
@@ -111,11 +116,15 @@ def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) ->
     return replace(workload, values=values)
 
 
-def _held_by_feed(dataset: Dataset, config: SampledConfig, weights: EdgeWeights | None) -> dict[str, int]:
+def _held_by_feed(
+    dataset: Dataset, config: SampledConfig, weights: EdgeWeights | None, num_train: int
+) -> dict[str, int]:
     """Bytes that a feed holds besides the pipeline, by name."""
     held = {} if weights is None else dict(weights.reserved)
     if chooses_nodes(config):
         held["training nodes"] = dataset.num_nodes
+    if config.sampler == MARIUS:
+        held["resident partitions"] = _BYTES_PER_ARRANGED * num_train
     if config.sample_coverage:
         held |= NormColumns(dataset, config.memory_bytes).reserved
     return held

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from diskhop.config.sampler import CHOOSING, IMPORTANCE, NEIGHBOR, SAINT_WALK
+from diskhop.config.sampler import CHOOSING, CLUSTER, IMPORTANCE, MARIUS, NEIGHBOR, SAINT_WALK
 from diskhop.config.train import ALL_NEIGHBORS, SampledConfig
 from diskhop.pipeline.batch import Pass
 from diskhop.protocols import NodeRows, Purpose, SamplerSpec, neighbor_spec
+from diskhop.sampling.cluster_sampler import cluster_spec
 from diskhop.sampling.columns import WEIGHTS
 from diskhop.sampling.importance import importance_spec
+from diskhop.sampling.marius import marius_spec
 from diskhop.sampling.neighbor_ways import NeighborWays
 from diskhop.sampling.saint import saint_spec
 from diskhop.sampling.samplers import SAMPLERS
@@ -26,6 +28,10 @@ def train_sampler(config: SampledConfig) -> SamplerSpec:
         )
     if config.sampler == SAINT_WALK:
         return saint_spec(config.sampler, config.batch_size, config.walk_length)
+    if config.sampler == MARIUS:
+        return marius_spec(config.fanout, config.node_partitions, config.resident_partitions)
+    if config.sampler == CLUSTER:
+        return cluster_spec(config.clusters)
     if config.sampler in CHOOSING:
         return saint_spec(config.sampler, config.batch_size)
     return _ways_of(config).spec(config.fanout)

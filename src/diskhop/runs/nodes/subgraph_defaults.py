@@ -1,21 +1,37 @@
-"""Defaults of samplers that choose the nodes of batches."""
+"""Defaults of samplers that choose the nodes of batches, or the partitions that they are in."""
 
 from __future__ import annotations
 
-from diskhop.config.sampler import SAINT_EDGE, SAINT_WALK
+from diskhop.config.sampler import CLUSTER, SAINT_EDGE, SAINT_WALK
 from diskhop.dataset.dataset import Dataset
 from diskhop.runs.choices import Choices
+from diskhop.system.memory import default_memory_bytes
 
 _MOST_DRAWS = 1000
 _WALK_LENGTH = 2
+_PARTITIONS = 16
+_NODES_PER_CLUSTER, _MOST_CLUSTERS, _NODES_PER_BATCH = 100, 15_000, 2000
 # Nodes in all batches that are counted for norms, at most; a graph's nodes are drawn this often at least and at most.
 _MOST_COUNTED = 40_000_000
 _LEAST_COVERAGE, _MOST_COVERAGE = 5, 100
 
 
 def choose_subgraphs(dataset: Dataset, choices: Choices) -> int:
-    """Choose batch size, walks and norms, and return the number of batches per epoch."""
+    """Choose batch size, walks, norms or clusters, and return the number of batches per epoch."""
     sampler = choices.given["sampler"]
+    return _choose_clusters(dataset, choices) if sampler == CLUSTER else _choose_draws(dataset, choices, sampler)
+
+
+def _choose_clusters(dataset: Dataset, choices: Choices) -> int:
+    num_clusters = max(1, min(_MOST_CLUSTERS, dataset.num_nodes // _NODES_PER_CLUSTER))
+    why = f"about {dataset.num_nodes // num_clusters} nodes each, found once per dataset"
+    num_clusters = int(choices.choose("clusters", num_clusters, why))
+    per_batch = max(1, min(num_clusters, _NODES_PER_BATCH * num_clusters // max(1, dataset.num_nodes)))
+    why = f"clusters per batch, about {per_batch * dataset.num_nodes // max(1, num_clusters)} nodes"
+    return -(-num_clusters // int(choices.choose("batch_size", per_batch, why)))
+
+
+def _choose_draws(dataset: Dataset, choices: Choices, sampler: str) -> int:
     nodes_per_draw = 2 if sampler == SAINT_EDGE else 1
     if sampler == SAINT_WALK:
         nodes_per_draw += choices.choose("walk_length", _WALK_LENGTH, "steps: a walk has one node more")
@@ -28,3 +44,15 @@ def choose_subgraphs(dataset: Dataset, choices: Choices) -> int:
         coverage = max(_LEAST_COVERAGE, min(_MOST_COVERAGE, _MOST_COUNTED // max(1, dataset.num_nodes)))
         choices.choose("sample_coverage", coverage, "how often each node is drawn to count norms, once per dataset")
     return max(1, -(-dataset.num_nodes // int(num_draws * nodes_per_draw)))
+
+
+def choose_partitions(dataset: Dataset, choices: Choices) -> None:
+    """Choose the partitions of marius, and how many of them are resident."""
+    num_partitions = int(choices.choose("node_partitions", _PARTITIONS, "few enough for large reads"))
+    memory_bytes = choices.given.get("memory_bytes") or default_memory_bytes()
+    table = dataset.features()
+    table_bytes = 0 if table is None else table.num_rows * table.row_bytes
+    fits = num_partitions if 2 * table_bytes <= memory_bytes else num_partitions * memory_bytes // (2 * table_bytes)
+    divisors = [each for each in range(1, num_partitions) if num_partitions % each == 0 and 2 * each <= fits]
+    resident = num_partitions if fits >= num_partitions else 2 * max(divisors, default=1)
+    choices.choose("resident_partitions", resident, "their features fit half of the memory")

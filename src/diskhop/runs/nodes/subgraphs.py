@@ -27,7 +27,7 @@ ADDED = PreparedBytes(per_node=20)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SubgraphPart:
-    """What is prepared of a batch.
+    """The prepared part of a batch.
 
     places: int64 (training nodes), in the batch.
     weights: weights of the edges; None: all 1.

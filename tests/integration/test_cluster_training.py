@@ -1,0 +1,145 @@
+"""Cluster-GCN: training and the loader give each cluster once an epoch, from any store, and are as accurate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import diskhop
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError
+from diskhop.runs.nodes.packing import pack
+from diskhop.runs.plan import plan_run
+from diskhop.runs.start import train
+from tests.integration.test_accuracy import import_shared, mean_test
+from tests.runs import OPTIONS, assert_same_run, small_graph
+
+SMALL: dict[str, Any] = {
+    **{name: value for name, value in OPTIONS.items() if name not in ("fanout", "eval_fanout", "batch_size")},
+    "layers": 2,
+    "sampler": "cluster",
+}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return small_graph(tmp_path_factory.mktemp("graphs") / "sbm")
+
+
+def test_a_run_is_the_same_from_any_store(dataset: Dataset, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"clusters": 12, "batch_size": 3, "scratch": str(tmp_path / "scratch")}
+    for store, threads in (("memory", 1), ("direct", 4), ("belady", 2), ("packed", 1)):
+        out = tmp_path / store
+        result = train(dataset, **{**SMALL, **options, "store": store, "threads": threads}, out=out).result
+        steps = [step["step"] for step in result.get("preparation", [])]
+        assert ("find clusters" in steps) == (store == "memory")
+        assert_same_run(tmp_path / "memory", out)
+        # Each node is in one batch of an epoch.
+        assert [(epoch["batches"], epoch["rows_requested"]) for epoch in result["epochs"]] == [(4, 600)] * 4
+
+
+def test_packed_ahead_and_planned(dataset: Dataset, tmp_path: Path) -> None:
+    options: dict[str, Any] = {**SMALL, "clusters": 12, "batch_size": 3}
+    scratch: dict[str, Any] = {"scratch": str(tmp_path / "scratch"), "disk_bytes": 10**9}
+    pack(dataset, **options, **scratch)
+    packed = train(dataset, **options, **scratch, store="packed", out=tmp_path / "packed").result
+    assert packed["plan"]["layout"]
+    train(dataset, **options, store="memory", out=tmp_path / "memory")
+    assert_same_run(tmp_path / "packed", tmp_path / "memory")
+    ranking = plan_run(dataset, **{**options, "memory": "200MB"})
+    assert {option.name for option in ranking.options} >= {"memory", "belady"}
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+def test_it_learns(dataset: Dataset, tmp_path: Path, model: str) -> None:
+    options: dict[str, Any] = {"model": model, "epochs": 60, "lr": 0.01, "scratch": str(tmp_path), "clusters": 12}
+    assert train(dataset, **{**SMALL, **options, "batch_size": 4}, out=None).result["test"]["accuracy"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clusters": 601}, "clusters must be from 1 to the 600 nodes, got 601"),
+        ({"sampler": "neighbor", "clusters": 3}, "--clusters 3 is for --sampler cluster, got neighbor: remove it"),
+        ({"fanout": (4, 4)}, "--fanout is for samplers of neighbours"),
+        ({"sample_coverage": 2}, "--sample-coverage 2 is for --sampler saint-node"),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value[:20],
+)
+def test_options_without_effect_are_refused(dataset: Dataset, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train(dataset, **{**SMALL, **options}, out=None)
+
+
+RNG = np.random.default_rng(0)
+GRAPH = Data(
+    x=torch.from_numpy(RNG.random((300, 6), np.float32)),
+    y=torch.from_numpy(RNG.integers(0, 3, 300)),
+    edge_index=torch.from_numpy(RNG.integers(0, 300, (2, 1500))),
+    edge_attr=torch.from_numpy(RNG.random((1500, 2), np.float32)),
+)
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> diskhop.ClusterData:
+    graph = diskhop.from_pyg(GRAPH, tmp_path_factory.mktemp("graphs") / "random")
+    return diskhop.ClusterData(graph, num_parts=10, memory="200MB")
+
+
+@pytest.mark.parametrize("store", ["memory", "direct"])
+def test_the_loader_gives_each_node_once(clusters: diskhop.ClusterData, store: str) -> None:
+    assert len(clusters) == 10
+    with diskhop.ClusterLoader(clusters, batch_size=3, shuffle=True, memory="200MB", store=store) as loader:
+        assert len(loader) == 4
+        epochs = []
+        for _ in range(2):
+            batches = list(loader)
+            epochs.append([batch.n_id.tolist() for batch in batches])
+            assert sorted(torch.cat([batch.n_id for batch in batches]).tolist()) == list(range(300))
+            for batch in batches:
+                assert batch.num_nodes == len(batch.n_id)
+                assert torch.equal(batch.x, GRAPH.x[batch.n_id])
+                assert torch.equal(batch.n_id[batch.edge_index], GRAPH.edge_index[:, batch.e_id])
+                assert torch.equal(batch.edge_attr, GRAPH.edge_attr[batch.e_id])
+                assert batch.num_edges == GRAPH.subgraph(torch.sort(batch.n_id).values).num_edges
+                assert "batch_size" not in batch
+        assert epochs[0] != epochs[1]
+        one = loader([4, 2])
+        assert one.num_nodes == sum(loader([each]).num_nodes for each in (2, 4))
+
+
+def test_the_loader_refuses_what_it_cannot_do(clusters: diskhop.ClusterData) -> None:
+    graph = clusters.data
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"num_parts": 301}, "num_parts must be from 1 to the nodes"),
+        ({"num_parts": 4, "recursive": True}, "recursive must be False"),
+        ({"num_parts": 4, "keep_inter_cluster_edges": True}, "keep_inter_cluster_edges must be False"),
+        ({"num_parts": 4, "sparse_format": "coo"}, "sparse_format"),
+    ]
+    for options, message in refused:
+        with pytest.raises(ConfigError, match=message):
+            diskhop.ClusterData(graph, **options)
+    with pytest.raises(ConfigError, match="cluster_data must be a ClusterData"):
+        diskhop.ClusterLoader(graph)  # type: ignore[arg-type]
+
+
+CORA: dict[str, Any] = {"preset": "cora", "fanout": (-1, -1), "store": "memory"}
+
+
+def test_cora_one_seed(tmp_path: Path) -> None:
+    options = {**CORA, "sampler": "cluster", "clusters": 30, "batch_size": 15, "epochs": 40, "eval_every": 4}
+    assert mean_test(import_shared(tmp_path, "cora"), [{"seed": 0}], **options) >= 0.79
+
+
+@pytest.mark.slow
+def test_cora_is_within_two_points_of_neighbour_sampling(tmp_path: Path) -> None:
+    dataset = import_shared(tmp_path, "cora")
+    runs = [{"seed": seed} for seed in range(5)]
+    neighbors = mean_test(dataset, runs, **CORA)
+    found = mean_test(dataset, runs, **CORA, sampler="cluster", clusters=30, batch_size=15)
+    assert found >= neighbors - 0.02
