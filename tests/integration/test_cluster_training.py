@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.utils import sort_edge_index
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
@@ -108,6 +109,9 @@ def test_the_loader_gives_each_node_once(clusters: diskhop.ClusterData, store: s
                 assert torch.equal(batch.edge_attr, GRAPH.edge_attr[batch.e_id])
                 assert batch.num_edges == GRAPH.subgraph(torch.sort(batch.n_id).values).num_edges
                 assert "batch_size" not in batch
+                assert torch.equal(batch.edge_index, sort_edge_index(batch.edge_index))
+                by_target = batch.block.layer(0).edge_index()
+                assert torch.equal(by_target, sort_edge_index(batch.edge_index, sort_by_row=False))
         assert epochs[0] != epochs[1]
         one = loader([4, 2])
         assert one.num_nodes == sum(loader([each]).num_nodes for each in (2, 4))

@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from diskhop.budget import Budget
@@ -26,6 +27,7 @@ from diskhop.loaders.checks import budget_of, path_of, require_flags, whole_numb
 from diskhop.loaders.planned import PlannedLoader
 from diskhop.loaders.settings import LoaderSettings
 from diskhop.pipeline.batch import Pass
+from diskhop.pipeline.batch_values import E_ID
 from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch
 from diskhop.sampling.cluster_sampler import cluster_spec
@@ -42,7 +44,8 @@ class ClusterData:
     data: a Dataset or its path.
     num_parts: number of clusters.
     save_dir: folder that keeps the clusters; default: scratch. They are found there by the next call.
-    log, filename, sparse_format: have no effect. Edges of a batch are sorted by target, as in the format 'csc'.
+    sparse_format: 'csr' sorts the edges of a batch by source, 'csc' by target, which is faster.
+    log, filename: have no effect.
     memory: a Budget, bytes, or a size such as '2GB', for finding clusters; default: half of the free memory.
     scratch: folder for derived files; default: DATASET/derived.
     engine: strategy of reads by name.
@@ -76,7 +79,7 @@ class ClusterData:
         if dataset.is_typed:
             raise ConfigError(f"{dataset.path}: has types of nodes and edges, and ClusterData is for graphs without")
         require(1 <= num_parts <= max(1, dataset.num_nodes), "num_parts", "from 1 to the nodes", num_parts, "pass 2")
-        self.num_parts = int(num_parts)
+        self.num_parts, self.sparse_format = int(num_parts), sparse_format
         spec = ClustersSpec(dataset_hash=dataset.hash, num_clusters=self.num_parts)
         folder = spec.folder(
             Path(path_of("save_dir", save_dir) or scratch_path(dataset.path, path_of("scratch", scratch)))
@@ -188,9 +191,19 @@ class ClusterLoader(PlannedLoader):
         def make(sampled: SampledBatch, x: torch.Tensor) -> Batch:
             batch = maker.make_graph(sampled, x)
             batch.num_nodes = sampled.num_nodes
-            return batch
+            return batch if self.cluster_data.sparse_format == "csc" else self._by_source(batch, sampled)
 
         return pipeline.run(wanted, make)
+
+    def _by_source(self, batch: Batch, sampled: SampledBatch) -> Batch:
+        """Sort the edges of a batch by source, then target. `block` keeps its own order."""
+        targets = np.repeat(np.arange(sampled.num_nodes), np.diff(sampled.indptr))
+        order = np.lexsort((targets, sampled.sources))
+        batch.edge_index = torch.from_numpy(batch.edge_index.numpy()[:, order])
+        for name in (*self.data.only_edges.attributes, E_ID):
+            if name in batch and name != "edge_index":
+                batch[name] = batch[name][torch.from_numpy(order)]
+        return batch
 
     def _inputs_hash(self) -> str:
         return f"of {len(self.cluster_data)} clusters"
