@@ -79,7 +79,10 @@ IMPORTS: dict[str, tuple[Files, str]] = {
     "a label that is not there": (
         {"edges.csv": "source,target\n1,2\n", "nodes.csv": "id,x\n1,.5\n2,.7\n"}, "import IN OUT --label y"),
     "a label of text": (
-        {"edges.csv": "source,target\n1,2\n", "nodes.csv": "id,y\n1,cat\n2,dog\n"}, "import IN OUT --label y"),
+        {"edges.csv": "source,target\n1,2\n", "nodes.csv": "id,y\n1,cat\n2,dog\n"},
+        "import IN OUT --label y --label-kind tasks"),
+    "labels of text and of numbers": (
+        {"edges.csv": "source,target\n1,2\n", "nodes.csv": "id,y,z\n1,cat,0\n2,dog,1\n"}, "import IN OUT --label y,z"),
     "a feature of text": (
         {"edges.csv": "source,target\n1,2\n", "nodes.csv": "id,y\n1,cat\n2,dog\n"}, "import IN OUT --features y"),
     "a weight that is not there": (
@@ -158,6 +161,8 @@ COMMANDS = [
     "map EMBEDDED IN/none/map.svg", "export GRAPH OUT --format csv", "export TYPED OUT",
     "export TYPED OUT --format parquet", "export TRIPLES OUT --format parquet",
     "export TRIPLES OUT --format graphbolt", "export EMBEDDED OUT.csv", "export GRAPH OUT --memory 1MB",
+    "import GRAPH OUT --features-from EMBEDDED", "import PLAIN OUT --features-from EMBEDDED --undirected",
+    "import PLAIN OUT --features-from RUN", "export EMBEDDED OUT.npy --by dot", "export EMBEDDED OUT.tsv --ann",
     "export RUN OUT.npy", "export GRAPH OUT --format parquet --memory 60MB", "export GRAPH GRAPH", "export IN OUT",
     "report", "report IN", "report RUN --out page.txt", "report RUN --out IN/none/page.html", "plan TYPED",
     "plan PLAIN", "plan GRAPH --memory 1MB", "plan GRAPH --model nope", "plan TRIPLES", "propagate PLAIN",

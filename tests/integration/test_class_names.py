@@ -85,7 +85,8 @@ def test_texts_that_name_no_classes_are_refused_in_one_line(tmp_path: Path, monk
         "two": {"label": ("class", "a"), "features": ("b",)},
     }
     for options in refused.values():
-        with pytest.raises(SourceError, match=r"column 'class' is text, which names classes, .*; use --label class"):
+        advice = "(use --label class|remove --label-kind)"
+        with pytest.raises(SourceError, match=f"column 'class' is text, which names classes, .*; {advice}"):
             imported(source, tmp_path / "graph", **options)
     for text, words in (("x" * 300, "of at most 256 bytes, got 'x"), ("two\nlines", "must be one line")):
         write_tables(source, ["a", text] * 10)

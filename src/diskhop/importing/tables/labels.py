@@ -45,7 +45,7 @@ def open_labels(
     if texts and (len(columns) > 1 or wanted not in (None, CLASSES)):
         raise SourceError(
             f"{rows.table.shown}: column '{texts[0].name}' is text, which names classes, and must then be the only "
-            f"label; use --label {texts[0].name}" + (" without --label-kind" if wanted else "")
+            "label; " + ("remove --label-kind" if len(columns) == 1 else f"use --label {texts[0].name}")
         )
     if texts:
         found = find_class_names(rows, texts[0], duck, work)

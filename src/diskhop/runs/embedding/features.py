@@ -81,7 +81,7 @@ def from_embeddings(
     if num_known == 0:
         raise ConfigError(
             f"{graph.path}: no node has an id or name that {opened.path} was trained on, which are those of "
-            f"{opened.dataset.path}; name a run on the same nodes: diskhop embed {shlex.quote(str(graph.path))}"
+            f"{opened.dataset.path}; name a run that was trained on these nodes with --features-from"
         )
     tools = tools or TaskTools(open_engine("auto").engine)
     builder = ExtendedDataset(
@@ -143,21 +143,16 @@ class EmbeddedFeatures:
                 yield from in_blocks(rows)
 
 
-def require_no_features(has_features: bool, where: object) -> None:
-    """Raise ConfigError for a graph that has features already."""
-    if has_features:
-        raise ConfigError(
-            f"{where}: has features, and embeddings stand in for missing ones; import the graph without features, or "
-            "remove --features-from"
-        )
-
-
 def _require_plain(graph: Dataset) -> None:
     if len(graph.nodes) != 1:
         raise ConfigError(
             f"{graph.path}: has node types {', '.join(graph.nodes)}; embeddings as features need one node type"
         )
-    require_no_features(embedded_nodes(graph).feature_dim > 0, graph.path)
+    if embedded_nodes(graph).feature_dim:
+        raise ConfigError(
+            f"{graph.path}: has features, and embeddings stand in for missing ones; train on it as it is: "
+            f"diskhop train {shlex.quote(str(graph.path))}, or import the graph again without features"
+        )
 
 
 def _block_bytes(dim: int, share_bytes: int) -> int:

@@ -17,7 +17,7 @@ from diskhop.importing.run import import_graph, open_source
 from diskhop.io.atomic import remove_tree
 from diskhop.io.destinations import StagedDirectory
 from diskhop.io.engine import open_engine
-from diskhop.runs.embedding.features import from_embeddings, require_no_features
+from diskhop.runs.embedding.features import from_embeddings
 from diskhop.runs.embedding.opened import open_run
 from diskhop.runtime.progress import Progress, silent
 
@@ -70,7 +70,11 @@ def import_with_embeddings(
     if options.random_features:
         raise ConfigError("--random-features and --features-from both make features; remove one of them")
     graph = open_source(source, format_name, plain)
-    require_no_features(graph.load.feature_values > 0, source)
+    if graph.load.feature_values:
+        raise ConfigError(
+            f"{source}: has features, and embeddings stand in for missing ones; remove --features-from, or import the "
+            "graph without features"
+        )
     with StagedDirectory(destination, DATASET, overwrite=overwrite):
         pass  # refuses a destination that is taken before the work
     between = destination.with_name(f".{destination.name}.graph")
