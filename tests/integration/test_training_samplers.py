@@ -105,6 +105,9 @@ def test_validation_draws_neighbours(dataset: Dataset) -> None:
     config, _, _ = resolve_config(dataset, options)
     assert isinstance(config, SampledConfig)
     assert train_sampler(config) == importance_spec("labor", (-1, -1), importance=1, batch_dependency=64)
+    assert not draws_all(config)
+    config, _, _ = resolve_config(dataset, {**options, "importance": 0})
+    assert isinstance(config, SampledConfig)
     assert draws_all(config)
 
 
@@ -148,3 +151,11 @@ def test_options_that_do_not_fit_are_refused_in_one_line(
 def test_gat_learns_from_labor(dataset: Dataset, tmp_path: Path) -> None:
     result = run(dataset, tmp_path / "gat", model="gat", sampler="labor", epochs=2)
     assert len(result["epochs"]) == 2
+
+
+@pytest.mark.parametrize("chosen", [CHOICES[1], CHOICES[2]], ids=words)
+def test_links_are_predicted_from_any_store(dataset: Dataset, tmp_path: Path, chosen: dict[str, Any]) -> None:
+    options = {**OPTIONS, **chosen, "task": "link", "metric": "auc", "model": "sage", "evaluate": True}
+    for store in ("memory", "belady"):
+        train(dataset, **{**options, "store": store}, out=tmp_path / store)
+    assert_same_run(tmp_path / "memory", tmp_path / "belady")

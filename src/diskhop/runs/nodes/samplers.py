@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diskhop.config.sampler import CHOOSING, CLUSTER, IMPORTANCE, MARIUS, NEIGHBOR, SAINT_WALK
+from diskhop.config.sampler import CHOOSING, CLUSTER, IMPORTANCE, LABOR, MARIUS, NEIGHBOR, SAINT_WALK
 from diskhop.config.train import ALL_NEIGHBORS, SampledConfig
 from diskhop.pipeline.batch import Pass
 from diskhop.protocols import NodeRows, Purpose, SamplerSpec, neighbor_spec
@@ -51,7 +51,8 @@ def eval_sampler(config: SampledConfig) -> SamplerSpec:
 def draws_all(config: SampledConfig) -> bool:
     """Return whether training takes all neighbours, so that degrees in its batches are those of the graph."""
     takes_all = all(count == ALL_NEIGHBORS for count in config.fanout)
-    return takes_all and config.sampler == NEIGHBOR and not config.weighted
+    has_plain_edges = config.sampler in (NEIGHBOR, LABOR) and not config.weighted and not config.importance
+    return takes_all and has_plain_edges
 
 
 def chooses_nodes(config: SampledConfig) -> bool:
