@@ -141,7 +141,7 @@ def test_the_second_query_reads_what_the_first_computed(finished: Path) -> None:
     assert len(link_neighbors(finished, 3, top=10**6)) == 599
 
 
-def test_commands(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(dataset: Dataset, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["evaluate", str(finished), "--part", "test", "--eval-candidates", "50"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "average precision" in said
@@ -158,6 +158,10 @@ def test_commands(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         (["predict", str(finished), "--require", "test>=.5", "--out", str(tmp_path / "x")], "measure links by"),
         (["evaluate", str(finished), "--eval-edges", "5"], "--eval-edges has no effect on links"),
         (["neighbors", str(finished), "3", "--by", "magic"], "unknown nearness 'magic'"),
+        (
+            ["train", str(dataset.path), "--warm-start", str(finished)],
+            "name a run of 'diskhop train' of kind node or hop",
+        ),
     ):
         assert run_command(words) == 2, words
         assert message in " ".join(capsys.readouterr().err.split())

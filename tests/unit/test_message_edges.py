@@ -12,6 +12,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
 from diskhop.protocols import Purpose, SampledBatch, SamplerSpec
+from diskhop.sampling.importance import importance_spec
 from diskhop.sampling.message_edges import leave_out
 from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import open_topology
@@ -22,6 +23,9 @@ SPECS = (
     SamplerSpec("neighbor", (-1, -1)),
     SamplerSpec("neighbor", (5, 4), (("subgraph", "induced"),)),
     SamplerSpec("neighbor", (5, 4), (("subgraph", "bidirectional"),)),
+    importance_spec("labor", (5, 4)),
+    importance_spec("ladies", (60, 60)),
+    importance_spec("fastgcn", (70, 70)),
 )
 
 

@@ -139,7 +139,10 @@ def require_kind(config_path: Path, kinds: Collection[str]) -> None:
     """Refuse the configuration file of another kind of run; a file written by hand may name none."""
     kind = read_kind(config_path)
     if kind and kind not in kinds:
-        wanted = " or ".join(f"'diskhop {command}'" for command in dict.fromkeys(COMMANDS[each] for each in kinds))
+        commands = dict.fromkeys(COMMANDS[each] for each in kinds)
+        wanted = " or ".join(f"'diskhop {command}'" for command in commands)
+        if COMMANDS.get(kind) in commands:
+            wanted += f" of kind {' or '.join(kinds)}"
         made_by = f", made by 'diskhop {COMMANDS[kind]}'" if kind in COMMANDS else ""
         raise ConfigError(f"{config_path}: belongs to a run of kind '{kind}'{made_by}; name a run of {wanted}")
 
