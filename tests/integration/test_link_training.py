@@ -200,6 +200,8 @@ def test_the_plan_compares_stores_and_writes_nothing(dataset: Dataset, tmp_path:
         ({"link_split": "nowhere"}, "valid.npy: is missing"),
         ({"link_split": "0.9999,0.00005,0.00005"}, "leaves no edges for valid"),
         ({"store": "nowhere"}, "unknown store 'nowhere'"),
+        ({"sampler": "saint-node"}, "--sampler saint-node arranges its own batches"),
+        ({"sampler": "marius"}, "--sampler marius arranges its own batches"),
     ],
     ids=str,
 )
