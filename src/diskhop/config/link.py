@@ -132,15 +132,15 @@ class LinkConfig(SampledConfig):
 
     def check(self) -> None:
         """Check names, and what options mean together."""
+        if self.sampler in ARRANGING:
+            raise ConfigError(
+                f"--sampler {self.sampler} arranges its own batches, and --task link needs the ends of edges: remove it"
+            )
         SampledConfig.check(self)
         if self.task != LINK:
             raise ConfigError(f"options of links need --task {LINK}, got {self.task}: add it, or remove them")
         require_known("decoder", self.decoder, DECODERS)
         require_known("metric", self.metric, LINK_METRICS)
-        if self.sampler in ARRANGING:
-            raise ConfigError(
-                f"--sampler {self.sampler} arranges its own batches, and --task link needs the ends of edges: remove it"
-            )
         for name in _NODE_OPTIONS:
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                 raise ConfigError(f"--{name.replace('_', '-')} is for tasks on nodes, not for --task link: remove it")
