@@ -13,6 +13,7 @@ from torch_geometric.utils import sort_edge_index
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
+from diskhop.derived.clean import list_derived
 from diskhop.errors import ConfigError
 from diskhop.runs.nodes.packing import pack
 from diskhop.runs.plan import plan_run
@@ -115,6 +116,16 @@ def test_the_loader_gives_each_node_once(clusters: diskhop.ClusterData, store: s
         assert epochs[0] != epochs[1]
         one = loader([4, 2])
         assert one.num_nodes == sum(loader([each]).num_nodes for each in (2, 4))
+
+
+def test_clean_keeps_clusters_in_use(clusters: diskhop.ClusterData) -> None:
+    def kept() -> list[str | None]:
+        entries = list_derived(clusters.data.path / "derived")
+        return [each.kept_because for each in entries if each.what == "clusters"]
+
+    assert kept() == [None]
+    with diskhop.ClusterLoader(clusters, memory="200MB", store="memory"):
+        assert kept() == ["in use"]
 
 
 def test_the_loader_refuses_what_it_cannot_do(clusters: diskhop.ClusterData) -> None:
