@@ -16,6 +16,7 @@ from diskhop.cli import run as run_command
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.protocols import Purpose
+from diskhop.runs.links.defaults import resolve_link_config
 from diskhop.runs.plan import plan_run
 from diskhop.runs.start import train
 from diskhop.sampling.edge_split.rules import TEST, VALID
@@ -91,6 +92,17 @@ def test_a_split_in_use_is_not_cleaned(tmp_path: Path) -> None:
     gc.collect()
     assert run_command(["clean", str(dataset.path)]) == 0
     assert not split.exists()
+
+
+def test_the_default_batch_of_a_small_graph_leaves_edges_for_messages(tmp_path: Path) -> None:
+    graph = small_graph(tmp_path / "graph")
+    given = {name: value for name, value in OPTIONS.items() if name != "batch_size"}
+    config, choices, task = resolve_link_config(graph, given)
+    assert config.batch_size == -(-task.num_edges[Purpose.TRAIN] // 10)
+    (why,) = [each.why for each in choices if each.option == "batch_size"]
+    assert "a tenth at most" in why
+    with open_feed(graph, batch_size=config.batch_size) as feed, feed.train(0) as batches:
+        assert all(len(batch.prepared.messages.sources) > 0 for batch in batches)
 
 
 def test_supervision_edges_are_kept_on_request(dataset: Dataset) -> None:

@@ -23,6 +23,8 @@ from diskhop.runs.nodes.defaults import choose_edge_weights, choose_products, ch
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 _PRESETS = Path(__file__).parents[1] / "presets" / "link"
+# Messages do not use the edges of the batch: with all edges in one, none would be left.
+_FEWEST_BATCHES = 10
 
 
 def load_link_preset(name: str, model: str | None) -> dict[str, Any]:
@@ -70,7 +72,14 @@ def resolve_link_config(
     choices.made.append(Choice("edges", "split", task.split.described))
     choose_edge_weights(dataset, model, choices)
     choices.made += ignored_parts(dataset, NODE)
-    choose_steps(choices, task.num_edges[Purpose.TRAIN], "training edges", has_valid=Purpose.VALID in task.used)
+    choose_steps(
+        choices,
+        task.num_edges[Purpose.TRAIN],
+        "training edges",
+        has_valid=Purpose.VALID in task.used,
+        fewest_batches=_FEWEST_BATCHES,
+        why="a tenth at most, as messages leave out a batch's own edges",
+    )
     choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     choose("engine", AUTO, "the fastest that works here")
     choose("threads", default_threads(), "the cores this process may use")

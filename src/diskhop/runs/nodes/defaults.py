@@ -42,6 +42,7 @@ from diskhop.system.memory import default_memory_bytes, default_threads
 
 PRESETS = Path(__file__).parents[1] / "presets"
 
+_USUAL_BATCH = 1000
 # Adam needs some hundreds of steps; with many batches per epoch, a few epochs are enough.
 _WANTED_STEPS = 500
 _FEWEST_EPOCHS, _MOST_EPOCHS = 5, 200
@@ -161,15 +162,27 @@ def _choose_objective(dataset: Dataset, choices: Choices) -> None:
 
 
 def choose_steps(
-    choices: Choices, num_items: int, items: str, *, has_valid: bool, num_batches: int | None = None
+    choices: Choices,
+    num_items: int,
+    items: str,
+    *,
+    has_valid: bool,
+    num_batches: int | None = None,
+    fewest_batches: int = 1,
+    why: str = "",
 ) -> None:
     """Choose batch size, epochs and patience for some training nodes or edges.
 
-    items: what they are, in words. num_batches: of a sampler that chooses the nodes of its batches; None for others.
+    items: what they are, in words.
+    num_batches: of a sampler that chooses the nodes of its batches; None for others.
+    fewest_batches: batches of an epoch that a small graph is divided into.
+    why: reason for fewest_batches, in words.
     """
     given = choices.given
     if num_batches is None:
-        batch_size = choices.choose("batch_size", min(1000, num_items), f"of {num_items} {items}")
+        fitting = -(-num_items // fewest_batches)
+        reason = f"of {num_items} {items}" + (f"; {why}" if why and fitting < _USUAL_BATCH else "")
+        batch_size = choices.choose("batch_size", min(_USUAL_BATCH, fitting), reason)
         num_batches = -(-num_items // batch_size)
     num_batches = min(num_batches, given.get("max_batches", 0) or num_batches)
     epochs = min(max(-(-_WANTED_STEPS // num_batches), _FEWEST_EPOCHS), _MOST_EPOCHS)
