@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diskhop.nn.losses import BatchLoss, ClassLoss, TaskLoss, ValueLoss
+from diskhop.runs.nodes.objective import Objective
+from diskhop.runs.nodes.subgraphs import SubgraphBatch, SubgraphPart
 from tests.examples import examples
 
 Floats = NDArray[np.float64]
@@ -119,3 +122,15 @@ def test_the_focal_loss_of_a_certain_node_has_a_finite_gradient(gamma: float) ->
         torch.autograd.backward(kind(focal_gamma=gamma)(outputs, labels).mean)
         assert outputs.grad is not None
         assert outputs.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(("has_norms", "weight"), [(True, 1.0), (False, 0.0)])
+def test_a_batch_without_training_nodes_counts_in_a_mean_over_batches(has_norms: bool, weight: float) -> None:
+    norms = torch.empty(0) if has_norms else None
+    mini: Any = SimpleNamespace(
+        prepared=SubgraphPart(np.empty(0, np.int64), None, norms, norms),
+        sampled=SimpleNamespace(node_ids=np.arange(4)),
+    )
+    outputs = torch.empty((0, NUM_COLUMNS), requires_grad=True)
+    loss = Objective(np.zeros(4, np.int64), ClassLoss(), None).loss(outputs, SubgraphBatch(mini))
+    assert (float(loss.mean.detach()), loss.weight) == (0.0, weight)

@@ -83,7 +83,8 @@ class Objective:
         if not isinstance(batch, SubgraphBatch):
             return self._loss(outputs, torch.from_numpy(labels))
         if len(labels) == 0:
-            return BatchLoss(outputs.sum(), 0.0)  # no loss, and gradients of 0
+            # No loss, and gradients of 0. With norms the batch counts all the same: they are for a mean over batches.
+            return BatchLoss(outputs.sum(), 0.0 if batch.loss_weights is None else 1.0)
         if batch.loss_weights is None:
             return self._loss(outputs, torch.from_numpy(labels))
         return BatchLoss((self._loss.of_nodes(outputs, torch.from_numpy(labels)) * batch.loss_weights).sum(), 1.0)
