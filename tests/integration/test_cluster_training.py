@@ -67,6 +67,7 @@ def test_it_learns(dataset: Dataset, tmp_path: Path, model: str) -> None:
     ("options", "message"),
     [
         ({"clusters": 601}, "clusters must be from 1 to the 600 nodes, got 601"),
+        ({"clusters": 0}, "clusters must be at least 1, got 0; remove --clusters, or use --clusters 2"),
         ({"sampler": "neighbor", "clusters": 3}, "--clusters 3 is for --sampler cluster, got neighbor: remove it"),
         ({"fanout": (4, 4)}, "--fanout is for samplers of neighbours"),
         ({"sample_coverage": 2}, "--sample-coverage 2 is for --sampler saint-node"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from diskhop.config.options import require
 from diskhop.config.sampler import CLUSTER, SAINT_EDGE, SAINT_WALK
 from diskhop.dataset.dataset import Dataset
 from diskhop.runs.choices import Choices
@@ -26,6 +27,7 @@ def _choose_clusters(dataset: Dataset, choices: Choices) -> int:
     num_clusters = max(1, min(_MOST_CLUSTERS, dataset.num_nodes // _NODES_PER_CLUSTER))
     why = f"about {dataset.num_nodes // num_clusters} nodes each, found once per dataset"
     num_clusters = int(choices.choose("clusters", num_clusters, why))
+    require(num_clusters > 0, "clusters", "at least 1", num_clusters, "remove --clusters, or use --clusters 2")
     per_batch = max(1, min(num_clusters, _NODES_PER_BATCH * num_clusters // max(1, dataset.num_nodes)))
     why = f"clusters per batch, about {per_batch * dataset.num_nodes // max(1, num_clusters)} nodes"
     return -(-num_clusters // int(choices.choose("batch_size", per_batch, why)))
