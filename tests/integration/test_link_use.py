@@ -13,12 +13,17 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from diskhop.cli import run as run_command
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
+from diskhop.protocols import Purpose
 from diskhop.runs.evaluate.run import evaluate_run
+from diskhop.runs.links.batches import make_passes
+from diskhop.runs.links.defaults import resolve_link_config
 from diskhop.runs.links.neighbors import link_neighbors
 from diskhop.runs.links.tables import open_decoder, open_links
+from diskhop.runs.links.task import presumed_parts
 from diskhop.runs.predict.run import predict_run
 from diskhop.runs.start import train
 from diskhop.sampling.edge_split.rules import TEST
+from diskhop.sampling.negatives import DrawKey
 from tests.links import OPTIONS
 from tests.runs import small_graph
 from tests.unit.test_edge_split import links_of, pairs_of, split_of
@@ -53,6 +58,29 @@ def test_evaluation_is_what_the_run_measured(finished: Path) -> None:
     assert json.loads((finished / "evaluation.json").read_bytes()) == found
     small = evaluate_run(finished, part="test", memory="20MB", threads=2)
     assert small["parts"]["test"] == found["parts"]["test"]
+
+
+@pytest.mark.parametrize(("wanted", "shown"), [(40, 40), (600, "all"), (10**6, "all")])
+def test_ranks_in_training_are_those_of_evaluation(
+    dataset: Dataset, tmp_path: Path, wanted: int, shown: int | str
+) -> None:
+    options = {**OPTIONS, "metric": "mrr", "eval_candidates": wanted, "fanout": (-1,), "epochs": 1}
+    measured = train(dataset, out=tmp_path / "run", **options, eval_batch_size=16).result["test"]
+    found = evaluate_run(tmp_path / "run", part="test")["parts"]["test"]
+    assert measured["protocol"] == found["protocol"]
+    assert measured["protocol"]["candidates"] == shown
+    for metric in ("mrr", "hits_at_1", "hits_at_10"):
+        assert measured[metric] == pytest.approx(found[metric], abs=2e-3)
+
+
+def test_candidates_of_a_batch_are_distinct(dataset: Dataset) -> None:
+    config, _, task = resolve_link_config(dataset, {**OPTIONS, "metric": "mrr", "eval_candidates": 500})
+    passes = make_passes(config, dataset, presumed_parts(dataset, task))
+    for purpose in (Purpose.VALID, Purpose.TEST):
+        negatives = passes.links(purpose).negatives
+        assert negatives is not None
+        for side in negatives.draw(7, None, DrawKey(0, purpose, 0, 3)):
+            assert len(side) == len(np.unique(side)) == 500
 
 
 def test_filtered_ranks_among_all_nodes_are_those_of_a_table(dataset: Dataset, finished: Path) -> None:

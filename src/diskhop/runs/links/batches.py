@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from diskhop.config.link import BINARY, DRAWS, PAIR_METRICS, LinkConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.files import map_array
+from diskhop.embedding.ranking.protocol import num_candidates
+from diskhop.embedding.step.draws import draw_candidates
 from diskhop.pipeline.batch import Pass
-from diskhop.protocols import NodeRows, Purpose
+from diskhop.protocols import NodeIds, NodeRows, Purpose, SeedTimes
 from diskhop.runs.nodes.samplers import eval_sampler, train_sampler
 from diskhop.sampling.links import LinkEnds, Links, shuffle_key
-from diskhop.sampling.negatives import Candidates, Negatives, candidates
+from diskhop.sampling.negatives import Candidates, DrawKey, Negatives, candidates
 from diskhop.sampling.seeds import SeedSet, count_batches
 
 _NO_SEEDS = NodeRows(np.empty(0, np.int64))
@@ -23,17 +25,27 @@ _NO_SEEDS = NodeRows(np.empty(0, np.int64))
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SharedCandidates(Negatives):
-    """Nodes that all edges of a batch are ranked against: as many sources as destinations, for any batch."""
+    """Nodes that all edges are ranked against, in every batch: those that `diskhop evaluate` ranks them against.
+
+    num_candidates: number of random candidates of each side, each node at most once; 0 for all nodes.
+    seed: random seed of the run.
+    """
 
     num_candidates: int
+    seed: int
 
-    def count(self, num_links: int) -> int:
+    def count(self, _num_links: int) -> int:
         """Number of candidates of each side."""
-        return self.num_candidates
+        return self.num_candidates or self.destinations.num_nodes
+
+    def draw(self, _num_links: int, _times: SeedTimes, _key: DrawKey) -> tuple[NodeIds, NodeIds]:
+        """Return candidates in the place of sources, and of destinations."""
+        for_destinations, for_sources = draw_candidates(self.destinations.num_nodes, self.count(0), self.seed)
+        return for_sources, for_destinations
 
     def digest(self) -> str:
         """See Negatives."""
-        return f"{Negatives.digest(self)} {self.num_candidates}"
+        return f"{Negatives.digest(self)} {self.num_candidates} {self.seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,7 +138,8 @@ def make_passes(config: LinkConfig, dataset: Dataset, parts: Mapping[Purpose, Li
             amount=1,
             sources=uniform,
             destinations=uniform,
-            num_candidates=min(config.eval_candidates, dataset.num_nodes),
+            num_candidates=num_candidates(config.eval_candidates, dataset.num_nodes),
+            seed=config.seed,
         )
     return LinkPasses(parts=parts, config=config, train_negatives=train, eval_negatives=evaluation)
 

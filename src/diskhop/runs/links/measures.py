@@ -1,7 +1,7 @@
 """Metrics of links, accumulated batch by batch: of edges against negatives, and of ranks among candidates.
 
 ROC-AUC and average precision compare all edges of a part with as many random pairs as there are edges. MRR and Hits@k
-rank each end of an edge among random nodes that all edges of a batch share.
+rank each end of an edge among the same random nodes, or among all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diskhop.config.link import PAIR_METRICS, LinkConfig
-from diskhop.embedding.ranking.protocol import Protocol
+from diskhop.embedding.ranking.protocol import Protocol, num_candidates
 from diskhop.embedding.ranking.ranks import Ranks, summarize_ranks
 from diskhop.errors import ConfigError
 from diskhop.predicting.metrics.ranking import Sides, average_precision, roc_auc
@@ -121,7 +121,7 @@ def make_measure(config: LinkConfig, num_nodes: int, num_edges: int) -> PairMeas
         return PairMeasure(config.metric)
     protocol = Protocol(
         filtered=config.eval_filtered,
-        candidates=min(config.eval_candidates, num_nodes),
+        candidates=num_candidates(config.eval_candidates, num_nodes),
         sides="both",
         ties=config.eval_ties,
     )
