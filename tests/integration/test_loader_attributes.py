@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import NodeLoader
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
@@ -220,6 +221,20 @@ def test_batches_may_be_of_a_users_class(pair: tuple[Data, Dataset]) -> None:
     check(batch, data)
     with pytest.raises(ConfigError, match="custom_cls must be a class of Data"):
         diskhop.NeighborLoader(dataset, [2], memory="100MB", custom_cls=Named)
+
+
+def test_a_repeated_seed_without_hops_has_a_node_each_time(pair: tuple[Data, Dataset]) -> None:
+    data, dataset = pair
+    seeds = torch.tensor([3, 7, 3])
+    with diskhop.NeighborLoader(dataset, [], seeds, batch_size=3, memory="100MB", store="direct") as loader:
+        batch = next(iter(loader))
+    with diskhop.PygStores(dataset, num_neighbors=[], batch_size=3, memory="100MB") as stores:
+        theirs = next(iter(NodeLoader(stores.data, stores.sampler, input_nodes=seeds, batch_size=3)))
+    for each in (batch, theirs):
+        assert torch.equal(each.n_id, seeds)
+        assert torch.equal(each.x, data.x[seeds])
+        assert (each.num_edges, each.batch_size) == (0, 3)
+        assert each.num_sampled_nodes == [3]
 
 
 @pytest.mark.parametrize("hops", [[3], [4, 3], [-1, -1]])

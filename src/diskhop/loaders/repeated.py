@@ -26,6 +26,14 @@ def repeat_seeds(sampled: SampledBatch, seeds: NodeIds) -> tuple[SampledBatch, N
     nodes, first_seeds = rank[of_seeds], np.sort(first)
     num_once, num_more = sampled.num_seeds, len(seeds) - sampled.num_seeds
     of_nodes = np.concatenate([nodes, np.arange(num_once, sampled.num_nodes)])
+    repeated = replace(
+        sampled,
+        num_seeds=len(seeds),
+        node_ids=sampled.node_ids[of_nodes],
+        num_sampled_nodes=(sampled.num_sampled_nodes[0] + num_more, *sampled.num_sampled_nodes[1:]),
+    )
+    if not sampled.num_sampled_edges:  # Without hops, no node has a list of edges.
+        return repeated, of_nodes
     new_place = np.concatenate([first_seeds, np.arange(num_once, sampled.num_nodes) + num_more])
 
     expanded = np.concatenate([nodes, np.arange(num_once, len(sampled.indptr) - 1)])
@@ -35,13 +43,10 @@ def repeat_seeds(sampled: SampledBatch, seeds: NodeIds) -> tuple[SampledBatch, N
     num_added = int(indptr[-1]) - len(sampled.sources)
     weights = sampled.edge_weights
     return replace(
-        sampled,
-        num_seeds=len(seeds),
-        node_ids=sampled.node_ids[of_nodes],
+        repeated,
         indptr=indptr,
         sources=new_place[sampled.sources[edges]].astype(np.int32),
         edge_positions=sampled.edge_positions[edges],
-        num_sampled_nodes=(sampled.num_sampled_nodes[0] + num_more, *sampled.num_sampled_nodes[1:]),
         num_sampled_edges=(sampled.num_sampled_edges[0] + num_added, *sampled.num_sampled_edges[1:]),
         edge_weights=None if weights is None else weights[edges],
     ), of_nodes
