@@ -119,6 +119,19 @@ def test_the_loader_gives_each_node_once(clusters: diskhop.ClusterData, store: s
         assert one.num_nodes == sum(loader([each]).num_nodes for each in (2, 4))
 
 
+@pytest.mark.parametrize("sparse_format", ["csr", "csc"])
+def test_values_that_a_script_adds_are_those_of_the_edges(clusters: diskhop.ClusterData, sparse_format: str) -> None:
+    given = diskhop.ClusterData(clusters.data, num_parts=10, sparse_format=sparse_format)
+    with diskhop.ClusterLoader(given, batch_size=3, memory="200MB", store="memory") as loader:
+        numbers = torch.arange(GRAPH.num_edges)
+        loader.data.edge_rank, loader.data.edge_attr, loader.data.age = numbers, 2 * numbers, numbers[:300]
+        for batch in loader:
+            assert torch.equal(batch.edge_rank, batch.e_id)
+            assert torch.equal(batch.edge_attr, 2 * batch.e_id)
+            assert torch.equal(batch.age, batch.n_id)
+            assert torch.equal(batch.n_id[batch.edge_index], GRAPH.edge_index[:, batch.e_id])
+
+
 def test_clean_keeps_clusters_in_use(clusters: diskhop.ClusterData) -> None:
     def kept() -> list[str | None]:
         entries = list_derived(clusters.data.path / "derived")

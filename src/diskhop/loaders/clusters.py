@@ -200,8 +200,8 @@ class ClusterLoader(PlannedLoader):
         targets = np.repeat(np.arange(sampled.num_nodes), np.diff(sampled.indptr))
         order = np.lexsort((targets, sampled.sources))
         batch.edge_index = torch.from_numpy(batch.edge_index.numpy()[:, order])
-        for name in (*self.data.only_edges.attributes, E_ID):
-            if name in batch and name != "edge_index":
+        for name in self.data.names_per_edge(has_numbers=E_ID in batch):
+            if name in batch:
                 batch[name] = batch[name][torch.from_numpy(order)]
         return batch
 

@@ -100,14 +100,27 @@ class LoaderData(Dataset):
     def add_to(self, batch: Any, id_map: IdMap, rows: NodeRows, e_id: torch.Tensor | None) -> None:
         """Add the values that users gave to a batch: of its nodes, of its edges, or of the graph."""
         for name, value in self._added.items():
-            num_rows = len(value) if isinstance(value, torch.Tensor | np.ndarray) and value.ndim else -1
-            if num_rows == self.num_nodes and not (num_rows == self.num_edges and "edge" in name):
+            kind = self._kind_of(name, value)
+            if kind == "nodes":
                 positions = id_map.positions()
                 batch[name] = _select(value, rows if positions is None else positions[rows])
-            elif num_rows == self.num_edges and e_id is not None:
+            elif kind == "edges" and e_id is not None:
                 batch[name] = _select(value, e_id.numpy())
             else:
                 batch[name] = value
+
+    def names_per_edge(self, *, has_numbers: bool) -> set[str]:
+        """Names of what batches have per edge, but for edge_index. has_numbers: whether they have e_id."""
+        stored = {*self.only_edges.attributes, E_ID} - {"edge_index", *self._added}
+        added = (name for name, value in self._added.items() if self._kind_of(name, value) == "edges")
+        return stored | {*added} if has_numbers else stored
+
+    def _kind_of(self, name: str, value: Any) -> str:
+        """Return what an added value has rows of: 'nodes', 'edges' or 'graph'."""
+        num_rows = len(value) if isinstance(value, torch.Tensor | np.ndarray) and value.ndim else -1
+        if num_rows == self.num_nodes and not (num_rows == self.num_edges and "edge" in name):
+            return "nodes"
+        return "edges" if num_rows == self.num_edges else "graph"
 
     def _names(self) -> Iterator[str]:
         edges = self.only_edges
