@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.nn.layers.aggregate import Block
+from diskhop.runs.callbacks import Callback
 from diskhop.runs.evaluate.run import evaluate_run
+from diskhop.runs.links.prepare import prepare_links
 from diskhop.runs.start import train
-from tests.links import OPTIONS, open_feed
+from tests.links import OPTIONS, open_feed, resolved
 from tests.runs import import_arrays
 
 
@@ -38,6 +42,26 @@ def test_each_message_has_the_weight_of_its_edge(dataset: Dataset, changes: dict
             sources, destinations = messages.node_ids[messages.sources], messages.node_ids[targets]
             found = batch.prepared.weights.edges.numpy()
             np.testing.assert_array_equal(found, (sources * 200 + destinations + 1).astype(np.float32))
+
+
+@pytest.mark.parametrize("edge_weights", ["use", "ignore"])
+def test_no_degree_tells_which_edges_are_left_out(dataset: Dataset, edge_weights: str) -> None:
+    """GCN gets the degrees of a graph without these edges, or training could tell edges from negatives by them."""
+    config, task = resolved(dataset, model="gcn", fanout=(-1, -1), edge_weights=edge_weights)
+    prepared = prepare_links(dataset, config, task, Budget(config.memory_bytes), Callback())
+    model = prepared.make_model()
+    blocks: list[Block] = []
+    model.register_forward_pre_hook(lambda _, inputs: blocks.append(inputs[1]))
+    num_left_out = 0
+    with prepared.open(model) as feed, feed.train(0) as batches:
+        for batch in batches:
+            feed.forward(model, batch)
+            block, lists = blocks.pop(), np.diff(batch.prepared.messages.indptr)
+            assert block.degrees is not None
+            np.testing.assert_array_equal(block.degrees[: len(lists)].numpy(), lists)
+            assert block.weights is None or block.weights.strengths is None
+            num_left_out += int(batch.prepared.left_out.sum())
+    assert num_left_out > 0
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage"])

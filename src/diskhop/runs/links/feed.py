@@ -39,12 +39,14 @@ class LinkInputs:
     links: the edges and negatives of the batch, by places among its seeds.
     messages: the batch with the edges that messages use.
     weights: of these edges; None: all 1.
+    left_out: int64 (lists), edges of each list that messages do not use; None: they use all.
     known_tails, known_heads: candidates that form an edge of the graph, bool (edges, candidates); None: keep all.
     """
 
     links: LinkBatch
     messages: SampledBatch
     weights: BlockWeights | None
+    left_out: NDArray[np.int64] | None = None
     known_tails: NDArray[np.bool_] | None = None
     known_heads: NDArray[np.bool_] | None = None
 
@@ -108,7 +110,7 @@ class LinkFeed:
         """See Feed."""
         inputs: LinkInputs = batch.prepared
         rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
-        block = Block.of(inputs.messages, batch.in_degrees, rows, inputs.weights)
+        block = Block.of(inputs.messages, _degrees_of_messages(batch), rows, inputs.weights)
         embeddings = model(batch.x, block)[: batch.sampled.num_seeds]
         # Ranks are of evaluation alone: training always tells edges from negatives.
         if model.training or self._config.metric in PAIR_METRICS:
@@ -127,13 +129,17 @@ class LinkFeed:
         ranks = not is_training and self._config.metric not in PAIR_METRICS and self._config.eval_filtered
 
         def prepare(sampled: SampledBatch, _x: Tensor) -> LinkInputs:
-            links, messages = wanted.links_of(sampled.number), sampled
+            links, messages, left_out = wanted.links_of(sampled.number), sampled, None
             if is_training and not self._config.keep_supervision:
                 count = len(links.positions)
                 messages, _ = leave_out(sampled, links.sources[:count], links.destinations[:count])
-            weights = None if graph.weights is None else graph.weights.of(messages, with_strengths=with_strengths)
+                left_out = np.diff(sampled.indptr) - np.diff(messages.indptr)
+            # Strengths of the whole graph would tell which nodes lack an edge.
+            weights = None
+            if graph.weights is not None:
+                weights = graph.weights.of(messages, with_strengths=with_strengths and left_out is None)
             known = self._known_candidates(links) if ranks else (None, None)
-            return LinkInputs(links, messages, weights, *known)
+            return LinkInputs(links, messages, weights, left_out, *known)
 
         return prepare
 
@@ -144,6 +150,16 @@ class LinkFeed:
         tails = self._known.table(sources[:count], destinations[count:])
         heads = self._known.table(sources[count:], destinations[:count]).T
         return tails, heads
+
+
+def _degrees_of_messages(batch: MiniBatch) -> Tensor | None:
+    """Return in-degrees in the whole graph without the edges that are left out: these would tell who has an edge."""
+    left_out: NDArray[np.int64] | None = batch.prepared.left_out
+    if batch.in_degrees is None or left_out is None:
+        return batch.in_degrees
+    degrees = batch.in_degrees.clone()
+    degrees[: len(left_out)] -= torch.from_numpy(left_out)
+    return degrees
 
 
 def score_pairs(model: LinkModel, embeddings: Tensor, links: LinkBatch) -> PairScores:
