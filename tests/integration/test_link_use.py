@@ -160,6 +160,16 @@ def test_neighbors_are_the_best_by_the_decoder(dataset: Dataset, finished: Path,
         assert each.is_known == (pair in edges or pair[::-1] in edges)
 
 
+def test_the_command_says_which_partners_have_an_edge(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["neighbors", str(finished), "3", "--top", "1000", "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["neighbors"]
+    known = {each["name"] for each in answers if each["is_known"]}
+    assert 0 < len(known) < len(answers)
+    assert run_command(["neighbors", str(finished), "3", "--top", "1000"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert {words[1] for words in lines if words[-1] == "(known)"} == known
+
+
 def test_the_second_query_reads_what_the_first_computed(finished: Path) -> None:
     first = link_neighbors(finished, 3, top=2)
     (stored,) = finished.glob("embeddings-*.npy")

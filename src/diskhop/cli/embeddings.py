@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from diskhop.cli.app import command
 from diskhop.cli.options import COMMON, Json, Overwrite
 from diskhop.cli.output import print_json, print_pairs
 from diskhop.errors import ConfigError
+
+if TYPE_CHECKING:
+    from diskhop.runs.embedding.queries import Answer
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of 'diskhop embed'.", show_default=False)]
 Top = Annotated[int, typer.Option(metavar="N", help="Number of results.", rich_help_panel=COMMON)]
@@ -43,16 +46,18 @@ def neighbors(
     as_json: Json = False,
 ) -> None:
     """Print the nodes with the most similar embeddings, or the likeliest partners of a node by a link model."""
-    from diskhop.dataset.names import as_shown
+    from diskhop.runs.neighbors import is_link_run, usual_similarity
     from diskhop.runs.neighbors import neighbors as find_neighbors
-    from diskhop.runs.neighbors import usual_similarity
 
     by = by or usual_similarity(run)
     found = find_neighbors(run, node, top=top, by=by)
     if as_json:
-        print_json({"node": node, "by": by, "neighbors": [{"name": each.name, "score": each.score} for each in found]})
+        names = ("name", "score", "is_known") if is_link_run(run) else ("name", "score")
+        print_json(
+            {"node": node, "by": by, "neighbors": [{name: getattr(each, name) for name in names} for each in found]}
+        )
         return
-    print_pairs([(f"{each.score:.4f}", as_shown(each.name)) for each in found])
+    _print_answers(found)
 
 
 @command("score")
@@ -66,7 +71,6 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Print how likely an edge is, or the likeliest ends of one with HEAD or TAIL '?'."""
-    from diskhop.dataset.names import as_shown
     from diskhop.runs.embedding.queries import complete
     from diskhop.runs.embedding.queries import score as score_edge
 
@@ -81,9 +85,7 @@ def score(
         if as_json:
             print_json({"edge": edge, "answers": [asdict(each) for each in answers]})
             return
-        print_pairs(
-            [(f"{each.score:.4f}", as_shown(each.name) + ("  (known)" if each.is_known else "")) for each in answers]
-        )
+        _print_answers(answers)
         return
     found = score_edge(run, head, relation, tail)
     if as_json:
@@ -96,6 +98,15 @@ def score(
             ("rank", f"{found.tail_rank:g} as a tail, {found.head_rank:g} as a head, {among}"),
             ("known", "yes, an edge of the dataset" if found.is_known else "no"),
         ]
+    )
+
+
+def _print_answers(answers: list[Answer]) -> None:
+    """Print a line per node with its score, and whether it has the edge already."""
+    from diskhop.dataset.names import as_shown
+
+    print_pairs(
+        [(f"{each.score:.4f}", as_shown(each.name) + ("  (known)" if each.is_known else "")) for each in answers]
     )
 
 

@@ -19,19 +19,20 @@ def neighbors(run: Path | str | OpenRun, node: str | int, *, top: int = 10, by: 
     run: of embeddings, whose nearest nodes are alike, or of links, whose nearest ones most likely have an edge.
     node: its name, or its id in the source where nodes have no names.
     by: 'cosine', 'dot' or 'l2' of embeddings; 'decoder' for the score of a run on links; None: usual_similarity().
-    Raises ConfigError for an unknown node or similarity.
+    Raises ConfigError for an unknown node or similarity. `is_known` is of runs on links alone.
     """
     by = by or usual_similarity(run)
-    if not isinstance(run, OpenRun) and _is_link(run):
+    if not isinstance(run, OpenRun) and is_link_run(run):
         return link_neighbors(run, node, top=top, by=by)
     return embedding_neighbors(run, node, top=top, by=by)
 
 
 def usual_similarity(run: Path | str | OpenRun) -> str:
     """Return the similarity that a run is asked by unless another is named."""
-    return DECODER if not isinstance(run, OpenRun) and _is_link(run) else _COSINE
+    return DECODER if not isinstance(run, OpenRun) and is_link_run(run) else _COSINE
 
 
-def _is_link(run: Path | str) -> bool:
+def is_link_run(run: Path | str) -> bool:
+    """Whether a folder is a run on links, whose neighbours say which of them have an edge already."""
     path = Path(run) / CONFIG_FILE
     return path.exists() and read_kind(path) == LINK_RUN
