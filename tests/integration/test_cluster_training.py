@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from torch_geometric.utils import sort_edge_index
 import diskhop
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.clean import list_derived
-from diskhop.errors import ConfigError
+from diskhop.errors import ConfigError, ReadError
+from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.nodes.packing import pack
 from diskhop.runs.plan import plan_run
 from diskhop.runs.start import train
@@ -132,14 +134,37 @@ def test_values_that_a_script_adds_are_those_of_the_edges(clusters: diskhop.Clus
             assert torch.equal(batch.n_id[batch.edge_index], GRAPH.edge_index[:, batch.e_id])
 
 
-def test_clean_keeps_clusters_in_use(clusters: diskhop.ClusterData) -> None:
+def test_clean_keeps_clusters_in_use(clusters: diskhop.ClusterData, tmp_path: Path) -> None:
     def kept() -> list[str | None]:
-        entries = list_derived(clusters.data.path / "derived")
-        return [each.kept_because for each in entries if each.what == "clusters"]
+        return [each.kept_because for each in list_derived(tmp_path)]
 
+    found = diskhop.ClusterData(clusters.data, num_parts=7, save_dir=tmp_path, memory="200MB")
+    assert kept() == ["in use"]
+    copied = pickle.loads(pickle.dumps(found.data.clusters))
+    del found
+    assert kept() == ["in use"]
+    del copied
     assert kept() == [None]
-    with diskhop.ClusterLoader(clusters, memory="200MB", store="memory"):
-        assert kept() == ["in use"]
+
+
+def test_a_run_keeps_its_clusters_from_clean(dataset: Dataset, tmp_path: Path) -> None:
+    kept: list[str | None] = []
+
+    class Watch(Callback):
+        def batch_done(self, progress: BatchProgress) -> None:
+            kept.extend(each.kept_because for each in list_derived(tmp_path) if each.what == "clusters")
+
+    options = {**SMALL, "clusters": 12, "batch_size": 3, "scratch": str(tmp_path)}
+    train(dataset, **options, out=None, callbacks=[Watch()])
+    assert {*kept} == {"in use"}
+
+
+def test_clusters_that_are_gone_are_one_line(dataset: Dataset, tmp_path: Path) -> None:
+    clusters = diskhop.ClusterData(dataset, num_parts=7, save_dir=tmp_path, memory="200MB")
+    assert clusters.data.clusters is not None
+    clusters.data.clusters.starts_path.unlink()
+    with pytest.raises(ReadError, match=r"starts.bin: cannot be read: .*; remove its folder, and it is made again"):
+        diskhop.ClusterLoader(clusters, memory="200MB", store="memory")
 
 
 def test_the_loader_refuses_what_it_cannot_do(clusters: diskhop.ClusterData) -> None:

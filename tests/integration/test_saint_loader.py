@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
+from diskhop.derived.clean import list_derived
 from diskhop.errors import ConfigError
 from diskhop.sampling.saint import saint_spec
 
@@ -54,6 +55,11 @@ def test_batches_have_the_attributes_of_their_nodes_and_edges(dataset: Dataset, 
             assert batch.num_edges == expected.num_edges
             assert batch.node_norm.dtype == batch.edge_norm.dtype == torch.float32
             assert batch.validate()
+
+
+def test_clean_keeps_norms_in_use(dataset: Dataset, tmp_path: Path) -> None:
+    with open_loader("Node", dataset, save_dir=tmp_path):
+        assert [each.kept_because for each in list_derived(tmp_path)] == ["in use"]
 
 
 def test_passes_differ_and_repeat_by_the_seed(dataset: Dataset) -> None:

@@ -11,6 +11,7 @@ import pytest
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.clean import list_derived
 from diskhop.errors import ConfigError
+from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.nodes.packing import pack
 from diskhop.runs.start import train
 from tests.integration.test_accuracy import import_shared, mean_test
@@ -61,6 +62,17 @@ def test_batches_packed_ahead_and_reused_samples(dataset: Dataset, tmp_path: Pat
     assert_same_run(tmp_path / "packed", tmp_path / "memory")
     reused = train(dataset, **options, store="memory", reuse=True, out=tmp_path / "reused").result
     assert len({epoch["rows_requested"] for epoch in reused["epochs"]}) == 1
+
+
+def test_a_run_keeps_its_norms_from_clean(dataset: Dataset, tmp_path: Path) -> None:
+    kept: list[str | None] = []
+
+    class Watch(Callback):
+        def batch_done(self, progress: BatchProgress) -> None:
+            kept.extend(each.kept_because for each in list_derived(tmp_path) if each.what == "norms of GraphSAINT")
+
+    run(dataset, tmp_path / "run", sampler="saint-node", scratch=str(tmp_path), callbacks=[Watch()])
+    assert {*kept} == {"in use"}
 
 
 def test_batches_without_training_nodes_have_no_loss(tmp_path: Path) -> None:

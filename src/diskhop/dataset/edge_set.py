@@ -15,6 +15,7 @@ from diskhop.dataset.attribute_set import StoredColumn, edge_attributes, stored_
 from diskhop.dataset.files import StoredArrays, map_array
 from diskhop.dataset.manifest import EdgeType
 from diskhop.errors import FormatError
+from diskhop.io.locks import SharedLock
 
 # A graph of which one edge in a hundred has no opposite is recognised in 19 of 20 cases.
 _SAMPLED_EDGES = 300
@@ -60,12 +61,14 @@ class ClusterFiles:
     starts_path: file of int64 (num_clusters + 1), where the nodes of each cluster begin.
     num_clusters: number of clusters.
     inner_share: share of the edges that are within clusters.
+    lock: keeps `diskhop clean` from the folder as long as it is held.
     """
 
     nodes_path: Path
     starts_path: Path
     num_clusters: int
     inner_share: float
+    lock: SharedLock = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

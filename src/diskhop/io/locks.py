@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from diskhop.errors import DestinationError
+from diskhop.errors import DestinationError, ReadError
 
 
 def lock_directory(path: Path, shown: Path) -> int:
@@ -43,16 +43,33 @@ def shared_directory(path: Path) -> Iterator[None]:
 
 
 class SharedLock:
-    """Protection of a directory from `diskhop clean` until it is freed. Raises OSError for a missing directory."""
+    """Protection of a directory from `diskhop clean` until it is freed. Raises OSError for a missing directory.
+
+    A copy, as one in another process, locks the directory itself.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         with contextlib.suppress(OSError):  # see shared_directory()
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
+    def __reduce__(self) -> tuple[type[SharedLock], tuple[Path]]:
+        return SharedLock, (self._path,)
+
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):  # the directory was missing
             os.close(self._descriptor)
+
+
+def keep_directory(path: Path) -> SharedLock:
+    """Lock a directory of derived files. Raises ReadError for a missing one."""
+    try:
+        return SharedLock(path)
+    except OSError as error:
+        raise ReadError(
+            f"{path}: cannot be opened: {error.strerror}; repeat the command, and it is made again"
+        ) from error
 
 
 def _lock_holder(status: os.stat_result) -> str:

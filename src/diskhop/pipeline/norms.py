@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
 from diskhop.dataset.dataset import Dataset
+from diskhop.io.locks import SharedLock
 from diskhop.pipeline.columns import READ_BYTES, READING_BYTES, Column, DiskColumn, HeldColumn
 from diskhop.plans import PreparedBytes
 from diskhop.sampling.norms import Norms
@@ -43,13 +44,14 @@ class NormColumns:
             edges = HeldColumn(np.fromfile(norms.edge.table.path, norms.edge.dtype))
         else:
             edges = DiskColumn(norms.edge, engine, BufferPool(READING_BYTES), threading.Lock(), max_gap_bytes)
-        return OpenNorms(HeldColumn(np.fromfile(norms.node.table.path, norms.node.dtype)), edges)
+        return OpenNorms(HeldColumn(np.fromfile(norms.node.table.path, norms.node.dtype)), edges, norms.lock)
 
 
 class OpenNorms:
-    """Open norms. Any thread may call it."""
+    """Open norms. Any thread may call it. lock: that of their folder."""
 
-    def __init__(self, nodes: Column, edges: Column) -> None:
+    def __init__(self, nodes: Column, edges: Column, lock: SharedLock) -> None:
+        self._lock = lock
         self._nodes = nodes
         self._edges = edges
 

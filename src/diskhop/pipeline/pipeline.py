@@ -73,8 +73,6 @@ def open_pipeline(
     num_bytes = plan.reserved["mini-batches in flight"] + plan.reserved["sampled ahead"] + plan.staging_bytes
     pool = BufferPool(num_bytes + (STAGING_BYTES if plan.topology == "cached" else 0))
     with ExitStack() as stack:
-        if dataset.clusters is not None:
-            stack.enter_context(shared_directory(dataset.clusters.nodes_path.parent))
         topology = stack.enter_context(open_plan_topology(dataset, plan, engine, budget, pool))
         pinned = prepared = None
         table, kind = dataset.features(), STORES[plan.store]

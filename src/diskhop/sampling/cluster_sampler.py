@@ -5,6 +5,7 @@ Batches start from numbers of clusters in place of seed nodes. An epoch has each
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from diskhop.sampling.subgraphs import make_inducer
 
 CLUSTERS = "clusters"
 _ID_BYTES = 8
+_REMEDY = "remove its folder, and it is made again"
 
 
 def cluster_spec(num_clusters: int) -> SamplerSpec:
@@ -44,14 +46,14 @@ class ClusterSampler:
     """
 
     def __init__(self, topology: AnyTopology, spec: SamplerSpec, seed: int, pool: BufferPool) -> None:
-        files, num_clusters = topology.clusters, dict(spec.parameters)[CLUSTERS]
+        files, num_clusters = topology.clusters, int(dict(spec.parameters)[CLUSTERS])
         if files is None or files.num_clusters != num_clusters:
             raise ConfigError(
                 f"the dataset was opened without {num_clusters} clusters, which the sampler '{CLUSTER}' needs; pass "
                 "it on as find_clusters() returns it"
             )
         self._files: ClusterFiles = files
-        self._starts = np.fromfile(files.starts_path, "<i8")
+        self._starts = _read(files.starts_path, num_clusters + 1, 0)
         self._inducer = make_inducer(topology, pool)
         self._most_nodes = 0
 
@@ -75,14 +77,18 @@ class ClusterSampler:
 
     def _nodes_of(self, cluster: int) -> NDArray[np.int64]:
         first, end = int(self._starts[cluster]), int(self._starts[cluster + 1])
-        path = self._files.nodes_path
-        try:
-            nodes = np.fromfile(path, "<i8", count=end - first, offset=_ID_BYTES * first)
-        except OSError as error:
-            raise ReadError(f"{path}: cannot be read: {error.strerror}") from error
-        if len(nodes) != end - first:
-            raise ReadError(f"{path}: ends before cluster {cluster}; remove its folder, and it is made again")
-        return nodes
+        return _read(self._files.nodes_path, end - first, first)
+
+
+def _read(path: Path, count: int, first: int) -> NDArray[np.int64]:
+    """Read int64 numbers (count) from the first one on. Raises ReadError."""
+    try:
+        values = np.fromfile(path, "<i8", count=count, offset=_ID_BYTES * first)
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from error
+    if len(values) != count:
+        raise ReadError(f"{path}: ends before byte {_ID_BYTES * (first + count)}; {_REMEDY}")
+    return values
 
 
 def cluster_starts(spec: SamplerSpec, key: EpochKey) -> Starts:

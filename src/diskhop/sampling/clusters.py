@@ -22,6 +22,7 @@ from diskhop.derived.clean import CLUSTERS_FILE
 from diskhop.derived.make import make_derived
 from diskhop.errors import ConfigError, FormatError
 from diskhop.io.atomic import Injector, require_free_space, write_file
+from diskhop.io.locks import keep_directory
 from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.runtime.progress import Progress, silent
@@ -65,7 +66,8 @@ def most_nodes(num_nodes: int, num_clusters: int) -> int:
 
 
 def open_clusters(folder: Path, spec: ClustersSpec, num_nodes: int) -> ClusterFiles:
-    """Open clusters. Raises ReadError, and FormatError for damaged ones."""
+    """Open clusters and lock their folder. Raises ReadError, and FormatError for damaged ones."""
+    lock = keep_directory(folder)
     content = read_manifest(folder / CLUSTERS_FILE, VERSION, _WHAT, _REMEDY)
     if content.get("of") != spec.key:
         raise FormatError(f"{folder}: has other clusters than its name says; {_REMEDY}")
@@ -78,6 +80,7 @@ def open_clusters(folder: Path, spec: ClustersSpec, num_nodes: int) -> ClusterFi
         starts_path=folder / _STARTS,
         num_clusters=spec.num_clusters,
         inner_share=float(content["inner_share"]),
+        lock=lock,
     )
 
 

@@ -28,6 +28,7 @@ from diskhop.derived.clean import NORMS_FILE
 from diskhop.derived.make import make_derived
 from diskhop.errors import FormatError
 from diskhop.io.atomic import Injector, require_free_space, syncing, write_file
+from diskhop.io.locks import SharedLock, keep_directory
 from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.protocols import Purpose, SampledBatch, Sampler, SamplerSpec, Table
 from diskhop.runtime.blocks import map_in_order, row_ranges
@@ -74,15 +75,23 @@ class NormsSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Norms:
-    """Norms on disk, float32. node: by row. edge: in the order of `indices`. num_batches: number of counted batches."""
+    """Norms on disk, float32.
+
+    node: by row.
+    edge: in the order of `indices`.
+    num_batches: number of counted batches.
+    lock: keeps `diskhop clean` from the folder as long as it is held.
+    """
 
     node: StoredColumn
     edge: StoredColumn
     num_batches: int
+    lock: SharedLock
 
 
 def open_norms(folder: Path, spec: NormsSpec, num_nodes: int, num_edges: int) -> Norms:
-    """Open norms. Raises ReadError, and FormatError for damaged ones."""
+    """Open norms and lock their folder. Raises ReadError, and FormatError for damaged ones."""
+    lock = keep_directory(folder)
     content = read_manifest(folder / NORMS_FILE, VERSION, _WHAT, _REMEDY)
     if content.get("of") != spec.to_dict():
         raise FormatError(f"{folder}: has other norms than its name says; {_REMEDY}")
@@ -93,7 +102,7 @@ def open_norms(folder: Path, spec: NormsSpec, num_nodes: int, num_edges: int) ->
             raise FormatError(f"{path}: is missing or not {4 * num_rows} bytes; {_REMEDY}")
         table = Table(path=path, num_rows=num_rows, row_bytes=4, row_stride=4)
         columns.append(StoredColumn(table=table, relative=path.name, dtype=np.dtype("<f4"), info=_FLOAT))
-    return Norms(columns[0], columns[1], int(content["batches"]))
+    return Norms(columns[0], columns[1], int(content["batches"]), lock)
 
 
 def make_norms(

@@ -29,7 +29,7 @@ from diskhop.derived.clean import SPLIT_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError, FormatError, ReadError
 from diskhop.io.atomic import Injector, remove_tree
-from diskhop.io.locks import SharedLock
+from diskhop.io.locks import SharedLock, keep_directory
 from diskhop.protocols import NodeIds
 from diskhop.runtime.progress import Progress, silent
 from diskhop.sampling.edge_split.blocks import block_bytes
@@ -166,10 +166,7 @@ def open_split(
 
 def _open(dataset: Dataset, plan: SplitPlan, path: Path) -> EdgeSplit:
     """Open a split that is there, checked as a dataset is. Raises FormatError, ReadError."""
-    try:
-        lock = SharedLock(path)
-    except OSError as error:
-        raise ReadError(f"{path}: cannot be opened: {error.strerror}") from error
+    lock = keep_directory(path)
     files = _read_manifest(path / SPLIT_FILE)
     for name, entry in files.items():
         check = read_whole if entry.num_bytes < SMALL_FILE_BYTES else _check_length
