@@ -178,6 +178,13 @@ def test_the_loader_refuses_what_it_cannot_do(clusters: diskhop.ClusterData) -> 
     for options, message in refused:
         with pytest.raises(ConfigError, match=message):
             diskhop.ClusterData(graph, **options)
+    for arguments, message in (
+        ({"sampler": "labor", "importance": 1}, "sampler='labor' is for loaders that sample neighbours"),
+        ({"importance": 1}, "importance=1 is for loaders that sample neighbours"),
+        ({"batch_dependency": 4}, "leave batch_dependency out"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            diskhop.ClusterLoader(clusters, memory="200MB", **arguments)
     with pytest.raises(ConfigError, match="cluster_data must be a ClusterData"):
         diskhop.ClusterLoader(graph)  # type: ignore[arg-type]
 

@@ -8,7 +8,7 @@ with diskhop.ClusterLoader(clusters, batch_size=20, shuffle=True, memory="2GB") 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,7 @@ class ClusterLoader(PlannedLoader):
         require(
             is_known, "cluster_data", "a ClusterData", cluster_data, "pass diskhop.ClusterData(dataset, num_parts=10)"
         )
+        _require_no_neighbor_sampler(loader_arguments)
         settings = LoaderSettings(
             batch_size=batch_size,
             shuffle=shuffle,
@@ -207,3 +208,15 @@ class ClusterLoader(PlannedLoader):
 
     def _inputs_hash(self) -> str:
         return f"of {len(self.cluster_data)} clusters"
+
+
+def _require_no_neighbor_sampler(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments of samplers of neighbours; `sampler` may be torch's, which orders the clusters."""
+    given = [name for name in ("importance", "batch_dependency") if name in arguments]
+    if isinstance(arguments.get("sampler"), str):
+        given.insert(0, "sampler")
+    if given:
+        raise ConfigError(
+            f"ClusterLoader: {given[0]}={arguments[given[0]]!r} is for loaders that sample neighbours, and batches "
+            f"have whole clusters here; leave {given[0]} out"
+        )
