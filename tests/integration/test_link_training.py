@@ -202,6 +202,7 @@ def test_the_plan_compares_stores_and_writes_nothing(dataset: Dataset, tmp_path:
             {"link_split": "0.8,0.1,0.2"},
             "link_split must be shares of training, validation and test edges that sum",
         ),
+        ({"margin": 2.0}, "--margin needs --loss margin, got cross-entropy: add it, or remove --margin"),
         ({"decoder": "magic"}, "unknown decoder 'magic'"),
         ({"metric": "accuracy"}, "unknown metric 'accuracy'; the known ones are auc, ap, mrr"),
         ({"loss": "mse"}, "unknown loss 'mse'; the known ones are cross-entropy, contrastive, margin"),

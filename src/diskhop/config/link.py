@@ -55,7 +55,7 @@ def _is_split(text: str) -> bool:
 def _split_text(text: str) -> str:
     """Return shares as they are, and the path of a folder as an absolute one: a run may be repeated elsewhere."""
     try:
-        return ",".join(f"{float(part):g}" for part in text.split(","))
+        return ",".join(repr(float(part)).removesuffix(".0") for part in text.split(","))
     except ValueError:
         return str(Path(text).absolute())
 
@@ -141,6 +141,8 @@ class LinkConfig(SampledConfig):
             raise ConfigError(f"options of links need --task {LINK}, got {self.task}: add it, or remove them")
         require_known("decoder", self.decoder, DECODERS)
         require_known("metric", self.metric, LINK_METRICS)
+        if self.margin != type(self).__dataclass_fields__["margin"].default and self.loss != MARGIN:
+            raise ConfigError(f"--margin needs --loss margin, got {self.loss}: add it, or remove --margin")
         for name in _NODE_OPTIONS:
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                 raise ConfigError(f"--{name.replace('_', '-')} is for tasks on nodes, not for --task link: remove it")
