@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
-from diskhop.config.link import parse_shares
+from diskhop.config.link import LinkConfig, parse_shares
+from diskhop.config.options import option_fields
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
+from diskhop.protocols import NodeRows
 from diskhop.sampling.edge_split.blocks import EdgeBlock, read_edges
 from diskhop.sampling.edge_split.rules import TEST, TRAIN, VALID, count_edges, draw_rule, pair_keys
 from diskhop.sampling.edge_split.split import EdgeSplit, open_split, plan_split
-from tests.runs import folder_bytes, import_arrays
+from tests.runs import folder_bytes, import_arrays, small_graph
 
 SHARES = "0.8,0.1,0.1"
 BUDGET_BYTES = 10**9
@@ -149,17 +151,39 @@ def test_given_edges_are_held_out_with_their_opposites(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        ([[0, 1], [58, 59]], "have no edge in the graph"),
+        ([[1, 2], [58, 59], [2, 3]], "the nodes 58 and 59 have no edge in the graph"),
+        ([[1, 2], [2, 3]], r"shape \(2, 2\) may be \(2, edges\) or \(edges, 2\); write one of them twice"),
+        ([[5, 5]], "has an edge from node 5 to itself, which is never held out; leave it out"),
         ([[0, 99]], "99"),
         ([0, 1], "needs integer node ids"),
     ],
 )
 def test_given_edges_that_cannot_be_held_out_are_refused(tmp_path: Path, edges: object, message: str) -> None:
-    dataset = graph(tmp_path, np.array([[0, 1, 2, 3], [1, 2, 3, 4]]))
+    dataset = graph(tmp_path, np.array([[0, 1, 2, 3, 5], [1, 2, 3, 4, 5]]))
     np.save(tmp_path / "valid.npy", np.array([[0, 1]]))
     np.save(tmp_path / "test.npy", np.array(edges))
     with pytest.raises(ConfigError, match=message):
         split_of(dataset, str(tmp_path))
+
+
+def test_errors_name_the_ids_of_the_source(tmp_path: Path) -> None:
+    dataset = small_graph(tmp_path / "graph", order="hot")
+    id_map, edges = dataset.id_map(), pairs_of(dataset)
+    assert not id_map.ids_are_rows
+    missing = next((0, node) for node in range(1, 600) if not {(0, node), (node, 0)} & edges)
+    ids = sorted(id_map.ids(NodeRows(np.array(missing))).tolist())
+    assert ids != list(missing)
+    for name in ("valid", "test"):
+        np.save(tmp_path / f"{name}.npy", np.array([ids])[: name == "test"])
+    with pytest.raises(ConfigError, match=f"the nodes {ids[0]} and {ids[1]} have no edge in the graph"):
+        split_of(dataset, str(tmp_path))
+
+
+def test_two_edges_are_held_out_as_they_are_given(tmp_path: Path) -> None:
+    dataset = graph(tmp_path, np.array([[0, 1, 2, 3], [1, 2, 3, 4]]))
+    np.save(tmp_path / "valid.npy", np.array([[0, 1]]))
+    np.save(tmp_path / "test.npy", np.array([[1, 2], [2, 3], [2, 3]]))
+    assert links_of(split_of(dataset, str(tmp_path)), TEST) == {(1, 2), (2, 3)}
 
 
 def test_a_missing_file_and_an_edge_in_both_files_are_refused(tmp_path: Path) -> None:
@@ -178,6 +202,17 @@ def test_a_part_without_edges_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--link-split 0.9,0.05,0.05 leaves no edges for valid"):
         split_of(dataset, "0.9,0.05,0.05")
     assert not list(dataset.path.glob("derived/*"))
+
+
+def test_shares_keep_all_their_digits() -> None:
+    parse = option_fields(LinkConfig)["link_split"].parse
+    assert parse is not None
+    text = "0.79999999,0.10000000,.10000001"
+    parsed = parse(text)
+    assert parsed == "0.79999999,0.1,0.10000001"
+    assert parse_shares(parsed) == parse_shares(text)
+    assert parse_shares("0.80001,0.1,0.1") is None
+    assert parse("1,0,0") == "1,0,0"
 
 
 @pytest.mark.parametrize("text", [".8,.1,.2", "1", ".5,.5", "0,.5,.5", "1.2,-.1,-.1", "nan,.1,.1"])

@@ -29,7 +29,7 @@ def read_given(dataset: Dataset, folder: Path) -> GivenSplit:
     paths = [folder / name for name in _FILES]
     parts = [_read_edges(dataset, path) for path in paths]
     rule = GivenRule(dataset.num_nodes, *parts)
-    rule.require_edges(dataset.topology, [str(path) for path in paths])
+    rule.require_edges(dataset.topology, [str(path) for path in paths], dataset.id_map())
     digest = " ".join(xxhash.xxh3_64_hexdigest(np.ascontiguousarray(part).data) for part in parts)
     return GivenSplit(rule, digest)
 
@@ -48,6 +48,10 @@ def _read_edges(dataset: Dataset, path: Path) -> NDArray[np.int64]:
     if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu":
         raise ConfigError(
             f"{path}: has {edges.dtype} of shape {edges.shape}; needs integer node ids, (2, edges) or (edges, 2)"
+        )
+    if edges.shape == (2, 2):
+        raise ConfigError(
+            f"{path}: two edges of shape (2, 2) may be (2, edges) or (edges, 2); write one of them twice, as (3, 2)"
         )
     ends = np.ascontiguousarray(edges if edges.shape[0] == 2 else edges.T, np.int64)
     rows = dataset.id_map().rows(SourceIds(ends.ravel()), str(path))

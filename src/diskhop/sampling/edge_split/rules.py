@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.edge_set import TopologyFiles
+from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
+from diskhop.protocols import NodeRows
 from diskhop.sampling.edge_split.blocks import EdgeBlock, read_edges
 
 TRAIN, VALID, TEST = range(3)
@@ -77,8 +79,11 @@ class GivenRule:
         parts[block.is_loop] = TRAIN
         return parts
 
-    def require_edges(self, files: TopologyFiles, names: Sequence[str]) -> None:
-        """Refuse pairs that are no edge of the graph, or in both parts. names: of the files, for errors."""
+    def require_edges(self, files: TopologyFiles, names: Sequence[str], id_map: IdMap) -> None:
+        """Refuse loops, pairs that are no edge of the graph, and pairs in both parts.
+
+        names: of the files, for errors. id_map: of the graph, for errors.
+        """
         both = np.intersect1d(self._pairs[VALID], self._pairs[TEST])
         if len(both):
             raise ConfigError(f"{names[0]} and {names[1]} share {len(both)} edges: leave them out of one of the files")
@@ -91,9 +96,14 @@ class GivenRule:
                     found[part][places[pairs[places] == numbers]] = True
         for (part, is_found), name in zip(found.items(), names, strict=True):
             if not is_found.all():
-                low, high = divmod(int(self._pairs[part][np.argmin(is_found)]), self._num_nodes)
+                rows = divmod(int(self._pairs[part][np.argmin(is_found)]), self._num_nodes)
+                first, second = sorted(id_map.ids(NodeRows(np.array(rows))).tolist())
+                if first == second:
+                    raise ConfigError(
+                        f"{name}: has an edge from node {first} to itself, which is never held out; leave it out"
+                    )
                 raise ConfigError(
-                    f"{name}: the nodes of rows {low} and {high} have no edge in the graph; import the graph with the "
+                    f"{name}: the nodes {first} and {second} have no edge in the graph; import the graph with the "
                     "edges of all parts, or leave the edge out"
                 )
 
