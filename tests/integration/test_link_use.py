@@ -73,6 +73,11 @@ def test_ranks_in_training_are_those_of_evaluation(
         assert measured[metric] == pytest.approx(found[metric], abs=2e-3)
 
 
+def test_metrics_of_training_edges_have_a_note(finished: Path) -> None:
+    assert any("Messages use the training edges" in note for note in evaluate_run(finished, part="train")["notes"])
+    assert not any("Messages" in note for note in evaluate_run(finished, part="test")["notes"])
+
+
 def test_candidates_of_a_batch_are_distinct(dataset: Dataset) -> None:
     config, _, task = resolve_link_config(dataset, {**OPTIONS, "metric": "mrr", "eval_candidates": 500})
     passes = make_passes(config, dataset, presumed_parts(dataset, task))
