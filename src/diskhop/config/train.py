@@ -330,7 +330,6 @@ class SampledConfig(TrainConfig):
             rule = f"one count for each of {self.layers} layers"
             hint = f"for example --{name.replace('_', '-')} {counts} with --layers {min(self.layers, 5)}"
             require(len(fanout) == self.layers, name, rule, list(fanout), hint)
-        check_sampler(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

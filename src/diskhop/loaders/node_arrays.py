@@ -42,15 +42,6 @@ def node_array(name: str, nodes: Any) -> NDArray[Any]:
     return array.astype(np.int64, copy=False)
 
 
-def distinct_ids(name: str, nodes: Any) -> NodeIds:
-    """Return ids as int64, each once and at least one. Raises ConfigError for anything else, a mask included."""
-    ids = node_array(name, nodes)
-    if ids.dtype == np.bool_:
-        raise ConfigError(f"{name} must be numbers, got a mask of booleans; pass numpy.flatnonzero({name})")
-    require_distinct(name, ids)
-    return ids
-
-
 def require_distinct(name: str, ids: NodeIds) -> None:
     """Raise ConfigError if ids has one twice, or none at all. name: the argument."""
     if len(ids) == 0:
