@@ -170,7 +170,7 @@ def test_clusters_that_are_gone_are_one_line(dataset: Dataset, tmp_path: Path) -
 def test_the_loader_refuses_what_it_cannot_do(clusters: diskhop.ClusterData) -> None:
     graph = clusters.data
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"num_parts": 301}, "num_parts must be from 1 to the nodes"),
+        ({"num_parts": 301}, "num_parts must be from 1 to the 300 nodes, got 301; for example num_parts=2"),
         ({"num_parts": 4, "recursive": True}, "recursive must be False"),
         ({"num_parts": 4, "keep_inter_cluster_edges": True}, "keep_inter_cluster_edges must be False"),
         ({"num_parts": 4, "sparse_format": "coo"}, "sparse_format"),

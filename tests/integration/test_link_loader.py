@@ -303,10 +303,13 @@ def test_a_graph_of_one_type_has_its_fields_by_type(tmp_path: Path) -> None:
         ({"neg_sampling": NegativeSampling("binary", 1, torch.ones(3))}, "src_weight of neg_sampling must be 300"),
         ({"neg_sampling": NegativeSampling("binary", 1, "degrees")}, "unknown src_weight of neg_sampling 'degrees'"),
         ({"neg_sampling": NegativeSampling("binary", 1, -torch.ones(NUM_NODES))}, "at least 0 and finite, got -1"),
-        ({"neg_sampling": NegativeSampling("binary", 1, torch.zeros(NUM_NODES))}, "no candidate is left"),
+        (
+            {"neg_sampling": NegativeSampling("binary", 1, torch.zeros(NUM_NODES))},
+            "there is no node of a weight above 0; leave",
+        ),
         (
             {"neg_sampling": "binary", "time_attr": "time", "edge_label_time": TIMES - 1},
-            "no candidate is left to be a negative: no node that is not later than its link, of time -1",
+            "no candidate is left to be a negative: there is no node not later than its link, of time -1; leave",
         ),
         ({"neg_sampling": TRIPLETS, "edge_label": torch.ones(NUM_LINKS)}, "leave edge_label out"),
         ({"transform_sampler_output": len}, "LinkNeighborLoader cannot take transform_sampler_output="),

@@ -146,10 +146,20 @@ def test_a_graph_of_one_type_is_served_as_heterodata(tmp_path: Path) -> None:
         assert edges_of.block.num_layers == 2
     with diskhop.NeighborLoader(dataset, [4], batch_size=50, memory="100MB", transform=lambda each: each) as loader:
         assert "block" in next(iter(loader))["paper", "cites", "paper"]
-    with pytest.raises(ConfigError, match="are of type 'author'"):
+    with pytest.raises(ConfigError, match=r"are of type 'author', .*; pass \('paper', ids\)"):
         diskhop.NeighborLoader(dataset, [4], ("author", None), memory="100MB")
     with pytest.raises(ConfigError, match="of the edge type"):
         diskhop.NeighborLoader(dataset, {("author", "writes", "paper"): [4]}, "paper", memory="100MB")
+    of_others = ("author", "writes", "paper")
+    with pytest.raises(ConfigError, match=r"; pass \('paper', 'cites', 'paper'\)"):
+        diskhop.LinkNeighborLoader(dataset, [4], of_others, memory="100MB")
+    for refused in (
+        lambda: diskhop.ClusterData(dataset, 3),
+        lambda: diskhop.GraphSAINTNodeSampler(dataset, 3),
+        lambda: diskhop.ShaDowKHopSampler(dataset, 2, 3, memory="100MB"),
+    ):
+        with pytest.raises(ConfigError, match=r"; use diskhop\.NeighborLoader"):
+            refused()
 
 
 def test_scripts_may_change_the_data_of_a_loader(pair: tuple[Data, Dataset]) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader, NodeLoader
 from torch_geometric.nn import GraphSAGE
-from torch_geometric.sampler import NegativeSampling
+from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling, NodeSamplerInput
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
@@ -198,6 +198,11 @@ def test_typed_graphs_give_heterodata(tmp_path: Path) -> None:
         loader = LinkLoader(stores.data, stores.sampler, ("paper", "cites", "paper"), batch_size=20)
         assert len(loader) == EDGES // 20
         assert next(iter(loader))["paper", "cites", "paper"].edge_label_index.shape == (2, 20)
+        with pytest.raises(ConfigError, match=r"seed nodes are of type author, .*; pass \('paper', ids\)"):
+            stores.sampler.sample_from_nodes(NodeSamplerInput(None, SEEDS, None, "author"))
+        other = EdgeSamplerInput(None, SEEDS, SEEDS, input_type=("author", "writes", "paper"))
+        with pytest.raises(ConfigError, match=r"; pass \(\('paper', 'cites', 'paper'\), links\)"):
+            stores.sampler.sample_from_edges(other)
 
 
 def test_a_store_of_features_reads_any_index(pair: tuple[Data, Dataset]) -> None:

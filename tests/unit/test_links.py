@@ -164,5 +164,5 @@ def test_bad_values_are_refused() -> None:
         links.batch(5, KEY)
     early = candidates(NUM_NODES, times=np.full(NUM_NODES, 100))
     links = replace(links, negatives=negatives("triplet", 1, early), times=np.arange(5), is_disjoint=True)
-    with pytest.raises(ConfigError, match="no node that is not later than its link, of time 0"):
+    with pytest.raises(ConfigError, match="there is no node not later than its link, of time 0"):
         links.batch(5, KEY)

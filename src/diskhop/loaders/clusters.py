@@ -77,8 +77,12 @@ class ClusterData:
         require(not keep_inter_cluster_edges, "keep_inter_cluster_edges", "False", keep_inter_cluster_edges, hint)
         dataset = as_dataset(data)
         if dataset.is_typed:
-            raise ConfigError(f"{dataset.path}: has types of nodes and edges, and ClusterData is for graphs without")
-        require(1 <= num_parts <= max(1, dataset.num_nodes), "num_parts", "from 1 to the nodes", num_parts, "pass 2")
+            raise ConfigError(
+                f"{dataset.path}: has types of nodes and edges, and ClusterData is for graphs without; use "
+                "diskhop.NeighborLoader"
+            )
+        rule = f"from 1 to the {dataset.num_nodes} nodes"
+        require(1 <= num_parts <= max(1, dataset.num_nodes), "num_parts", rule, num_parts, "for example num_parts=2")
         self.num_parts, self.sparse_format = int(num_parts), sparse_format
         spec = ClustersSpec(dataset_hash=dataset.hash, num_clusters=self.num_parts)
         folder = spec.folder(

@@ -137,7 +137,9 @@ def _of_type(dataset: Dataset, given: Any) -> Any:
         )
     known = dataset.only_edges.ends
     if edge_type not in (known, (known[0], known[-1])):
-        raise ConfigError(f"{_ARGUMENT} is of the edge type {edge_type}, and the edges of {dataset.path} are {known}")
+        raise ConfigError(
+            f"{_ARGUMENT} is of the edge type {edge_type}, and the edges of {dataset.path} are {known}; pass {known}"
+        )
     return index
 
 

@@ -65,7 +65,9 @@ def _of_type(dataset: Dataset, nodes: Any) -> Any:
     if not isinstance(nodes, tuple | list) or len(nodes) != 2 or not isinstance(nodes[0], str) or _are_names(nodes):
         return nodes
     if nodes[0] != name:
-        raise ConfigError(f"input_nodes are of type '{nodes[0]}', and the nodes of {dataset.path} are '{name}'")
+        raise ConfigError(
+            f"input_nodes are of type '{nodes[0]}', and the nodes of {dataset.path} are '{name}'; pass ('{name}', ids)"
+        )
     return nodes[1]
 
 

@@ -32,7 +32,9 @@ class DiskSampler(BaseSampler):  # type: ignore[misc]
         """Sample the neighbourhood of the ends of edges and of their negatives; see BaseSampler."""
         known = self._graph.edge_type
         if known is not None and index.input_type not in (known, (known[0], known[-1])):
-            raise ConfigError(f"edge_label_index is of the type {index.input_type}, and the edges are {known}")
+            raise ConfigError(
+                f"edge_label_index is of the type {index.input_type}, and the edges are {known}; pass ({known}, links)"
+            )
         pairs = np.stack([index.row.numpy(), index.col.numpy()])
         batch, sampled = self._graph.sample_links(pairs, index.time, neg_sampling)
         out = self._output(sampled, batch.link_of)
@@ -45,7 +47,10 @@ class DiskSampler(BaseSampler):  # type: ignore[misc]
         node_type = self._graph.node_type
         if isinstance(seeds, dict):
             if [*seeds] != [node_type]:
-                raise ConfigError(f"seed nodes are of type {', '.join(map(str, seeds))}, and the nodes are {node_type}")
+                given = ", ".join(map(str, seeds))
+                raise ConfigError(
+                    f"seed nodes are of type {given}, and the nodes are {node_type}; pass ('{node_type}', ids)"
+                )
             seeds = seeds[node_type]
         return self._output(self._graph.sample(seeds.numpy(), times), None)
 

@@ -99,7 +99,10 @@ class GraphSAINTSampler(SampledLoader):
         super().__init__(name, budget_of(memory), pin_memory=given.pin_memory)
         self.data = graph_of(data, features, int(seed))
         if self.data.is_typed:
-            raise ConfigError(f"{self.data.path}: has types of nodes and edges, and {name} is for graphs without")
+            raise ConfigError(
+                f"{self.data.path}: has types of nodes and edges, and {name} is for graphs without; use "
+                "diskhop.NeighborLoader"
+            )
         self.num_steps, self.sample_coverage = int(num_steps), int(sample_coverage)
         self._seed = int(seed)
         self._sampler = self._spec(int(batch_size))

@@ -68,7 +68,10 @@ class ShaDowKHopSampler(NeighborLoader):
         )
         if self.data.is_typed:
             self.close()
-            raise ConfigError(f"{self._class_name} takes graphs without types, and {self.data.path} has some")
+            raise ConfigError(
+                f"{self._class_name} takes graphs without types, and {self.data.path} has some; use "
+                "diskhop.NeighborLoader"
+            )
 
     def _make(self, maker: BatchMaker, sampled: SampledBatch, x: torch.Tensor, seeds: BatchSeedValues) -> Batch:
         seed_of = sampled.seed_of

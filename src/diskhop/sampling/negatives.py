@@ -70,10 +70,11 @@ class Candidates:
             ends = np.searchsorted(self.times, latest, side="right")
         totals = ends if self.cumulative is None else self.cumulative[ends]
         if len(totals) and totals.min() <= 0:
-            when = "" if latest is None else f" that is not later than its link, of time {latest[np.argmin(totals)]}"
+            when = "" if latest is None else f" not later than its link, of time {latest[np.argmin(totals)]}"
+            what = "" if self.cumulative is None else " of a weight above 0"
             raise ConfigError(
-                f"no candidate is left to be a negative: no node{when} has a weight above 0; "
-                "leave those links out, or draw without negatives"
+                f"no candidate is left to be a negative: there is no node{what}{when}; leave those links out, or draw "
+                "without negatives"
             )
         # Rounded down, a fraction of a total stays below it.
         wanted = fractions * totals
