@@ -153,18 +153,23 @@ class StoreShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedBytes:
-    """Bytes that preparing a batch adds for each of its nodes and edges."""
+    """Bytes that preparing a batch adds for each of its nodes and edges, and for the batch itself."""
 
     per_node: int = 0
     per_edge: int = 0
+    per_batch: int = 0
 
     def plus(self, other: PreparedBytes) -> PreparedBytes:
         """Return the bytes of both."""
-        return PreparedBytes(per_node=self.per_node + other.per_node, per_edge=self.per_edge + other.per_edge)
+        return PreparedBytes(
+            per_node=self.per_node + other.per_node,
+            per_edge=self.per_edge + other.per_edge,
+            per_batch=self.per_batch + other.per_batch,
+        )
 
     def of(self, num_nodes: int, num_edges: int) -> int:
         """Bytes of a batch."""
-        return num_nodes * self.per_node + num_edges * self.per_edge
+        return num_nodes * self.per_node + num_edges * self.per_edge + self.per_batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from diskhop.budget import Budget, Reservation
 from diskhop.cli import run as run_command
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
+from diskhop.planning.workload import Workload
 from diskhop.protocols import Purpose
 from diskhop.runs.evaluate.run import evaluate_run
 from diskhop.runs.links.batches import make_passes
 from diskhop.runs.links.defaults import resolve_link_config
 from diskhop.runs.links.neighbors import link_neighbors
+from diskhop.runs.links.prepare import planned_workload
 from diskhop.runs.links.tables import open_decoder, open_links
 from diskhop.runs.links.task import presumed_parts
 from diskhop.runs.predict.run import predict_run
 from diskhop.runs.start import train
 from diskhop.sampling.edge_split.rules import TEST
 from diskhop.sampling.negatives import DrawKey
-from tests.links import OPTIONS
+from tests.links import OPTIONS, resolved
 from tests.runs import small_graph
 from tests.unit.test_edge_split import links_of, pairs_of, split_of
 
@@ -71,6 +75,33 @@ def test_ranks_in_training_are_those_of_evaluation(
     assert measured["protocol"]["candidates"] == shown
     for metric in ("mrr", "hits_at_1", "hits_at_10"):
         assert measured[metric] == pytest.approx(found[metric], abs=2e-3)
+
+
+def test_evaluation_reserves_the_embeddings_of_candidates(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserved: dict[str, int] = {}
+    reserve = Budget.reserve
+
+    def record(budget: Budget, name: str, num_bytes: int) -> Reservation:
+        reserved[name] = num_bytes
+        return reserve(budget, name, num_bytes)
+
+    monkeypatch.setattr(Budget, "reserve", record)
+    sizes = []
+    for count in (100, 500):
+        evaluate_run(finished, part="test", eval_candidates=count)
+        sizes.append(sum(reserved.values()))
+    assert sizes[1] - sizes[0] >= 4 * 2 * 400 * 16
+
+
+def test_ranking_in_training_is_in_the_budget(dataset: Dataset) -> None:
+    def workload(**options: Any) -> Workload:
+        config, task = resolved(dataset, **{"eval_batch_size": 50, "metric": "mrr", **options})
+        return planned_workload(dataset, config, task)
+
+    assert "scores of candidates" not in workload(metric="auc").also_held
+    plain, filtered = (workload(eval_candidates=100, eval_filtered=each) for each in (False, True))
+    assert plain.also_held["scores of candidates"] >= 2 * 4 * 50 * 100
+    assert filtered.values.of(10, 10) - plain.values.of(10, 10) >= 2 * 50 * 100
 
 
 def test_metrics_of_training_edges_have_a_note(finished: Path) -> None:

@@ -20,7 +20,7 @@ from diskhop.budget import Budget, parse_sizes
 from diskhop.config.link import LinkConfig
 from diskhop.config.options import require_known
 from diskhop.dataset.dataset import Dataset
-from diskhop.embedding.ranking.evaluate import evaluate
+from diskhop.embedding.ranking.evaluate import evaluate, evaluation_bytes
 from diskhop.embedding.ranking.groups import group_bytes
 from diskhop.embedding.ranking.protocol import KnownEdgeBlocks, MeasuredEdges, Protocol, num_candidates
 from diskhop.embedding.step.draws import draw_candidates
@@ -87,7 +87,10 @@ def evaluate_links(
     with reproducible(threads), WorkFolder(opened.path / EVALUATION_FILE) as work:
         for graph, names in _graphs(split, wanted):
             most = max(counts[name] for name in names)
-            later = {"measuring links": _measuring_bytes(budget, config.dim, most) + block_bytes(dataset.num_edges)}
+            num_known = dataset.num_edges if ranked.filtered else 0
+            ranking = evaluation_bytes(most, num_known, config.dim, ranked.candidates, group_bytes(budget.total_bytes))
+            measuring_bytes = _scoring_bytes(budget, config.dim, most) + block_bytes(dataset.num_edges)
+            later = {"measuring links": measuring_bytes, "ranking links": ranking}
             with (
                 ExitStack() as held,
                 open_embeddings(
@@ -151,9 +154,8 @@ def _edges_at_once(budget: Budget, dim: int, num_edges: int) -> int:
     return max(1, min(num_edges, _MOST_EDGES_AT_ONCE, fit))
 
 
-def _measuring_bytes(budget: Budget, dim: int, num_edges: int) -> int:
-    chunk = _edges_at_once(budget, dim, num_edges) * 4 * 4 * 2 * dim
-    return BYTES_PER_EDGE * num_edges + chunk + group_bytes(budget.total_bytes)
+def _scoring_bytes(budget: Budget, dim: int, num_edges: int) -> int:
+    return BYTES_PER_EDGE * num_edges + _edges_at_once(budget, dim, num_edges) * 4 * 4 * 2 * dim
 
 
 class _Measuring:

@@ -39,6 +39,10 @@ from diskhop.stores.stores import STORES
 
 # A batch without the edges that it is scored on is a copy: indptr, and per edge the source, the position and a mask.
 _COPIED = PreparedBytes(per_node=8, per_edge=16)
+# Scores of an edge with a candidate in the place of either end, masks of both comparisons, and one of the left out.
+_SCORE_BYTES = 2 * 4 + 3
+# Marks of known edges for both ends, and the copies that finding them takes.
+_MARK_BYTES = 2 + 2
 
 
 def held_bytes(config: LinkConfig, dataset: Dataset, task: LinkTask) -> dict[str, int]:
@@ -46,7 +50,16 @@ def held_bytes(config: LinkConfig, dataset: Dataset, task: LinkTask) -> dict[str
     measured = [count for purpose, count in task.num_edges.items() if purpose != Purpose.TRAIN]
     held = {"negatives by degree": negatives_bytes(config, dataset.num_nodes)}
     held["scores of held-out edges"] = BYTES_PER_EDGE * max(measured, default=0)
+    held["scores of candidates"] = _SCORE_BYTES * _ranked_pairs(config, dataset, task)
     return {name: num_bytes for name, num_bytes in held.items() if num_bytes}
+
+
+def _ranked_pairs(config: LinkConfig, dataset: Dataset, task: LinkTask) -> int:
+    """Return how many edges times candidates a batch of evaluation ranks for each end."""
+    if config.metric in PAIR_METRICS:
+        return 0
+    measured = [count for purpose, count in task.num_edges.items() if purpose != Purpose.TRAIN]
+    return min(config.eval_batch_size, max(measured, default=0)) * min(config.eval_candidates, dataset.num_nodes)
 
 
 def link_workload(
@@ -69,9 +82,9 @@ def link_workload(
     held = {**held_bytes(config, dataset, task), **({} if weights is None else weights.reserved), **others}
     seed_sets = [passes.seed_set(purpose) for purpose in task.used]
     workload = workload_of(config, seed_sets, held, measure_step if dataset.feature_dim else None)
-    added = PreparedBytes() if weights is None else weights.added
-    per_node, per_edge = added.per_node + _COPIED.per_node, added.per_edge + _COPIED.per_edge
-    return replace(workload, values=PreparedBytes(per_node=per_node, per_edge=per_edge))
+    marks = _MARK_BYTES * _ranked_pairs(config, dataset, task) if config.eval_filtered else 0
+    added = _COPIED.plus(PreparedBytes(per_batch=marks))
+    return replace(workload, values=added if weights is None else added.plus(weights.added))
 
 
 def planned_workload(dataset: Dataset, config: LinkConfig, task: LinkTask) -> Workload:
@@ -135,11 +148,6 @@ def describe_split(config: LinkConfig, task: LinkTask, split: EdgeSplit) -> dict
         "is_undirected": counts.is_undirected,
         "path": str(split.path),
     }
-
-
-def is_ranking(config: LinkConfig) -> bool:
-    """Whether the metric of a run ranks edges among candidates."""
-    return config.metric not in PAIR_METRICS
 
 
 def _larger_lists(graphs: list[Dataset], config: LinkConfig, task: LinkTask) -> dict[str, int]:
