@@ -190,7 +190,7 @@ def _help(option: OptionField, kinds: Collection[type[Any]], shown: str) -> str:
 
 def _default(option: OptionField) -> str:
     if option.shown:
-        return option.shown if option.shown == _CHOSEN else f"default: {option.shown}"
+        return option.shown if option.shown.startswith(_CHOSEN) else f"default: {option.shown}"
     if option.default is MISSING:
         return _CHOSEN
     if option.default is None:

@@ -263,18 +263,18 @@ class SampledConfig(TrainConfig):
         panel="Model",
         shown="degree",
     )
-    walk_length: int = own_count("Steps of a walk of --sampler saint-walk.", "0, saint-walk: 2")
+    walk_length: int = own_count("Steps of a walk of --sampler saint-walk.", "2 (saint-walk only)")
     sample_coverage: int = own_count(
-        "Batches counted for the norms of saint samplers, in nodes drawn per node; 0 for no norms.",
-        "0, saint samplers: 100, on graphs of over 400,000 nodes fewer",
+        "How often a node is drawn, on average, to count norms of saint samplers before training; 0 for no norms.",
+        "chosen (saint samplers only)",
     )
     clusters: int = own_count(
         "With --sampler cluster: number of clusters; --batch-size of them are a batch.",
-        "0, cluster: one per 100 nodes, at most 15,000",
+        "chosen (cluster only)",
     )
-    node_partitions: int = own_count("With --sampler marius: partitions of consecutive nodes.", "0, marius: 16")
+    node_partitions: int = own_count("With --sampler marius: partitions of consecutive nodes.", "16 (marius only)")
     resident_partitions: int = own_count(
-        "With --sampler marius: partitions that are resident together.", "0, marius: as many as fit half of --memory"
+        "With --sampler marius: partitions that are resident together.", "chosen (marius only)"
     )
     replace: bool = option(False, help="Draw neighbours with replacement.", panel="Sampling")
     weighted: bool = option(
