@@ -263,7 +263,7 @@ class SampledConfig(TrainConfig):
         panel="Model",
         shown="degree",
     )
-    walk_length: int = own_count("Steps of a walk of --sampler saint-walk.", "2 (saint-walk only)")
+    walk_length: int = own_count("Steps of a walk of --sampler saint-walk.", "0, saint-walk: 2")
     sample_coverage: int = own_count(
         "How often a node is drawn, on average, to count norms of saint samplers before training; 0 for no norms.",
         "chosen (saint samplers only)",
@@ -272,7 +272,7 @@ class SampledConfig(TrainConfig):
         "With --sampler cluster: number of clusters; --batch-size of them are a batch.",
         "chosen (cluster only)",
     )
-    node_partitions: int = own_count("With --sampler marius: partitions of consecutive nodes.", "16 (marius only)")
+    node_partitions: int = own_count("With --sampler marius: partitions of consecutive nodes.", "0, marius: 16")
     resident_partitions: int = own_count(
         "With --sampler marius: partitions that are resident together.", "chosen (marius only)"
     )
