@@ -101,6 +101,31 @@ def test_the_memory_that_is_asked_for_covers_a_graph(tmp_path: Path) -> None:
     assert getattr(caught.value, "smallest_bytes", 0) > index.memory_usage
 
 
+def test_blocks_fit_the_memory_that_is_asked_for(tmp_path: Path) -> None:
+    count, dim = 3000, 16
+    np.savetxt(tmp_path / "edges.txt", random_pairs(count, 9000).T, fmt="%d")
+    import_graph(tmp_path / "edges.txt", tmp_path / "graph", options=ImportOptions(), engine=threads_engine())
+    run = tmp_path / "run"
+    diskhop.embed(tmp_path / "graph", out=run, dim=dim, epochs=1, memory="200MB", evaluate=False, seed=0)
+
+    def blocks(name: str, **options: Any) -> int:
+        done: list[int] = []
+        diskhop.export_embeddings(run, tmp_path / name, lambda count, _total: done.append(count), **options)
+        return len(done)
+
+    assert blocks("all.npy") == 1
+    assert blocks("small.npy", memory=300_000) == 3
+    assert (tmp_path / "small.npy").read_bytes() == (tmp_path / "all.npy").read_bytes()
+    faiss = pytest.importorskip("faiss")
+    assert blocks("all.faiss", ann=True) == 1
+    with pytest.raises(diskhop.DiskhopError) as refused:
+        blocks("refused.faiss", ann=True, memory="1MB")
+    assert blocks("tight.faiss", ann=True, memory=getattr(refused.value, "smallest_bytes", 0)) == 3
+    assert (
+        faiss.read_index(str(tmp_path / "tight.faiss")).ntotal == faiss.read_index(str(tmp_path / "all.faiss")).ntotal
+    )
+
+
 def test_names_stand_next_to_the_index(folder: Path, tmp_path: Path) -> None:
     faiss = pytest.importorskip("faiss")
     assert run_command(["export", str(folder / "named"), str(tmp_path / "index.faiss"), "--by", "dot"]) == 0

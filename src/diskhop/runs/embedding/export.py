@@ -54,13 +54,15 @@ def export_embeddings(
 ) -> Path:
     """Write the last commit's embeddings to a file, in the format of its suffix; the file appears whole.
 
-    Partitions are read once per block of nodes; a block fills a quarter of the run's budget. progress: called with
-    nodes done and in total. overwrite: whether a file that is there is replaced.
+    Partitions are read once per block of nodes; a block fills a quarter of the memory that an index leaves.
+
+    progress: called with nodes done and in total.
+    overwrite: whether a file that is there is replaced.
+    memory: bytes, or a size such as '2GB', for blocks and for an approximate index; default: that of the run.
 
     Of an index, .faiss or .usearch:
     by: nearness: cosine (default), dot or l2.
     ann: write an approximate index, HNSW, to .faiss, instead of an exact one; .usearch always is one.
-    memory: bytes, or a size such as '2GB', for building an approximate index; default: that of the run.
     threads: threads that build it; default: all cores.
 
     Raises ConfigError for an unknown suffix, an option that does not apply and a package that is missing, BudgetError
@@ -74,15 +76,16 @@ def export_embeddings(
     memory_bytes = parse_sizes(memory=memory).get("memory_bytes", opened.config.memory_bytes)
     options = IndexOptions(by=by or COSINE, is_approximate=ann, memory_bytes=memory_bytes, threads=threads)
     names_path = path.with_name(path.name + NAMES_SUFFIX)
+    graph_bytes = 0
     if path.suffix in INDEXES:
-        require_index(path, layout.num_nodes, layout.dim, options)
+        graph_bytes = require_index(path, layout.num_nodes, layout.dim, options)
         if places.names().are_given:
             require_new_file(names_path, overwrite=overwrite)
     value_bytes = _TEXT_BYTES if path.suffix == ".tsv" else 4
     require_free_space(require_parent(path), value_bytes * layout.num_nodes * layout.dim, "the embeddings")
 
     def blocks() -> Iterator[Block]:
-        for block in _blocks(opened, places):
+        for block in _blocks(opened, places, memory_bytes - graph_bytes):
             yield block
             progress(block.start + len(block.values), layout.num_nodes)
 
@@ -105,9 +108,9 @@ def _require_suffix(path: Path, *, by: str | None, ann: bool) -> None:
         raise ConfigError(f"{path}: {option} is an option of an index; remove it, or use {path.stem}.faiss")
 
 
-def _blocks(run: OpenRun, places: Places) -> Iterator[Block]:
+def _blocks(run: OpenRun, places: Places, memory_bytes: int) -> Iterator[Block]:
     layout = run.reader.layout
-    step = max(1024, run.config.memory_bytes // (_ROOM * 4 * layout.dim))
+    step = max(1024, memory_bytes // (_ROOM * 4 * layout.dim))
     for start in range(0, layout.num_nodes, step):
         ranks = np.arange(start, min(start + step, layout.num_nodes))
         yield Block(start, run.reader.gather(places.of(ranks)).numpy())

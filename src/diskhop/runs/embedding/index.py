@@ -84,14 +84,19 @@ def open_package(path: Path) -> Any:
         ) from error
 
 
-def require_index(path: Path, num_nodes: int, dim: int, options: IndexOptions) -> None:
-    """Raise ConfigError for an unknown nearness or a missing package, BudgetError for a graph beyond the memory."""
+def require_index(path: Path, num_nodes: int, dim: int, options: IndexOptions) -> int:
+    """Return the bytes of memory of the graph of an approximate index, 0 of an exact one.
+
+    Raises ConfigError for an unknown nearness or a missing package, BudgetError for a graph beyond the memory.
+    """
     if options.by not in NEARNESS:
         raise ConfigError(f"unknown nearness '{options.by}'; use --by {' or --by '.join(NEARNESS)}")
     open_package(path)
-    if path.suffix == ".usearch" or options.is_approximate:
-        graph_bytes = num_nodes * (_VECTOR_COPIES * 4 * dim + _BYTES_PER_NODE)
-        Budget(options.memory_bytes).require({"search graph": _LEAST_BYTES + graph_bytes})
+    if path.suffix != ".usearch" and not options.is_approximate:
+        return 0
+    graph_bytes = _LEAST_BYTES + num_nodes * (_VECTOR_COPIES * 4 * dim + _BYTES_PER_NODE)
+    Budget(options.memory_bytes).require({"search graph": graph_bytes})
+    return graph_bytes
 
 
 def write_index(
