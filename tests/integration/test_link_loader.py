@@ -16,8 +16,9 @@ from torch_geometric.sampler import BaseSampler, NegativeSampling, NodeSamplerIn
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
 from diskhop import LinkNeighborLoader, PygStores, from_pyg
+from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError
+from diskhop.errors import BudgetError, ConfigError
 from diskhop.stores.stores import STORES
 
 NUM_NODES, NUM_EDGES, NUM_LINKS = 300, 4000, 210
@@ -185,6 +186,17 @@ def test_shuffled_edges_of_the_graph_take_no_memory(dataset: Dataset) -> None:
         first = [batch.input_id for batch in loader]
         assert torch.equal(torch.cat(first).sort().values, torch.arange(NUM_EDGES))
         assert not torch.equal(torch.cat([batch.input_id for batch in loader]), torch.cat(first))
+
+
+def test_ordering_all_edges_is_in_the_budget(dataset: Dataset) -> None:
+    budget = Budget(50_000_000)
+    with load(dataset, edge_label_index=None, memory=budget):
+        assert budget.table()["order of links"] >= 16 * NUM_EDGES
+    budget = Budget(50_000_000)
+    with load(dataset, edge_label_index=None, shuffle=True, memory=budget):
+        assert "order of links" not in budget.table()
+    with pytest.raises(BudgetError, match="order of links"):
+        load(dataset, edge_label_index=None, memory=16 * NUM_EDGES)
 
 
 def test_edges_without_numbers_are_counted_as_they_are_stored(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from diskhop.budget import Budget
 from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap, find_ids
@@ -20,6 +21,8 @@ from diskhop.sampling.graph_links import GraphEnds
 from diskhop.sampling.links import GivenEnds, LinkEnds
 
 _ARGUMENT = "edge_label_index"
+# Positions in order, the numbers, and the buffer of a merge.
+_SORTING_BYTES = 8 + 8 + 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,20 +74,22 @@ def resolve_input_links(
     dataset: Dataset,
     id_map: IdMap,
     given: Any,
+    budget: Budget,
     *,
     label: Any = None,
     time: Any = None,
     input_id: Any = None,
     keeps_order: bool,
 ) -> InputLinks:
-    """Find the links. Raises ConfigError for ends that are no nodes, and for other values.
+    """Find the links. Raises ConfigError for ends that are no nodes and for other values, BudgetError.
 
+    budget: for sorting all edges; the caller reserves what is kept.
     label, time, input_id: one per link; of all edges, one per edge of the source.
     keeps_order: whether links are wanted in the order of their numbers.
     """
     index = _of_type(dataset, given)
     if index is None:
-        return _all_edges(dataset, label=label, time=time, input_id=input_id, keeps_order=keeps_order)
+        return _all_edges(dataset, budget, label=label, time=time, input_id=input_id, keeps_order=keeps_order)
     ends = _pairs(id_map, index)
     num_links = ends.shape[1]
     return InputLinks(
@@ -95,7 +100,9 @@ def resolve_input_links(
     )
 
 
-def _all_edges(dataset: Dataset, *, label: Any, time: Any, input_id: Any, keeps_order: bool) -> InputLinks:
+def _all_edges(
+    dataset: Dataset, budget: Budget, *, label: Any, time: Any, input_id: Any, keeps_order: bool
+) -> InputLinks:
     num_edges, numbers = dataset.num_edges, dataset.edge_ids()
     if num_edges == 0:
         raise ConfigError(f"{_ARGUMENT} is not given, and {dataset.path} has no edges; pass pairs of ids")
@@ -113,11 +120,16 @@ def _all_edges(dataset: Dataset, *, label: Any, time: Any, input_id: Any, keeps_
     return InputLinks(
         ends=GraphEnds(dataset.topology, dataset.hash),
         numbers=numbers,
-        order=np.argsort(numbers, kind="stable") if keeps_order and numbers is not None else None,
+        order=_order_of(numbers, budget) if keeps_order and numbers is not None else None,
         labels=_labels(label, highest, most),
         times=None if times is None else times[numbers],
         input_id=_whole_numbers("input_id", input_id, highest, most),
     )
+
+
+def _order_of(numbers: NDArray[Any], budget: Budget) -> NDArray[np.int64]:
+    with budget.reserve("order of links", _SORTING_BYTES * len(numbers)):
+        return np.argsort(numbers, kind="stable")
 
 
 def _of_type(dataset: Dataset, given: Any) -> Any:

@@ -153,6 +153,7 @@ class LinkNeighborLoader(PlannedLoader):
             self.data,
             id_map,
             edge_label_index,
+            self.budget,
             label=edge_label,
             time=edge_label_time,
             input_id=input_id,
