@@ -94,6 +94,7 @@ def test_batches_without_training_nodes_have_no_loss(tmp_path: Path) -> None:
             {"sampler": "saint-node", "walk_length": 3},
             "--walk-length 3 is for --sampler saint-walk, got saint-node",
         ),
+        ({"sampler": "saint-walk", "walk_length": 0}, "walk_length must be at least 1, got 0; remove --walk-length"),
         ({"sampler": "saint-edge", "weighted": True}, "--weighted is for --sampler neighbor, got saint-edge"),
         ({"sample_coverage": 3}, "--sample-coverage 3 is for --sampler saint-node, saint-edge, saint-walk"),
         ({"sampler": "saint-walk", "model": "gat", "sample_coverage": 3}, "--sample-coverage 3 gives them norms"),

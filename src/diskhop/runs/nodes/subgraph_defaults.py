@@ -36,7 +36,9 @@ def _choose_clusters(dataset: Dataset, choices: Choices) -> int:
 def _choose_draws(dataset: Dataset, choices: Choices, sampler: str) -> int:
     nodes_per_draw = 2 if sampler == SAINT_EDGE else 1
     if sampler == SAINT_WALK:
-        nodes_per_draw += choices.choose("walk_length", _WALK_LENGTH, "steps: a walk has one node more")
+        num_steps = int(choices.choose("walk_length", _WALK_LENGTH, "steps: a walk has one node more"))
+        require(num_steps > 0, "walk_length", "at least 1", num_steps, "remove --walk-length, or use --walk-length 2")
+        nodes_per_draw += num_steps
     what = {SAINT_EDGE: "edges", SAINT_WALK: "walks"}.get(sampler, "nodes")
     num_draws = min(_MOST_DRAWS, max(1, dataset.num_nodes // nodes_per_draw))
     num_draws = choices.choose("batch_size", num_draws, f"{what} per batch, drawn from {dataset.num_nodes} nodes")
