@@ -58,8 +58,10 @@ def test_batches_have_the_attributes_of_their_nodes_and_edges(dataset: Dataset, 
 
 
 def test_clean_keeps_norms_in_use(dataset: Dataset, tmp_path: Path) -> None:
-    with open_loader("Node", dataset, save_dir=tmp_path):
+    with open_loader("Node", dataset, save_dir=tmp_path) as loader:
         assert [each.kept_because for each in list_derived(tmp_path)] == ["in use"]
+    assert [each.kept_because for each in list_derived(tmp_path)] == [None]
+    assert len(loader) == 4, "closed, but there"
 
 
 def test_passes_differ_and_repeat_by_the_seed(dataset: Dataset) -> None:

@@ -163,6 +163,11 @@ class GraphSAINTSampler(SampledLoader):
         norms = open_norms(folder, spec, self.data.num_nodes, self.data.num_edges)
         return columns.open(norms, pipeline.engine, self.plan.max_gap_bytes)
 
+    def close(self) -> None:
+        """Return memory, close files and unlock the norms; leaving a `with` block does it too."""
+        super().close()
+        self._norms = None
+
     def __len__(self) -> int:
         """Number of batches per pass."""
         return self.num_steps
