@@ -15,7 +15,7 @@ from diskhop.budget import Budget
 from diskhop.config.link import LinkConfig, parse_shares
 from diskhop.config.options import option_fields
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError
+from diskhop.errors import BudgetError, ConfigError
 from diskhop.protocols import NodeRows
 from diskhop.sampling.edge_split.blocks import EdgeBlock, read_edges
 from diskhop.sampling.edge_split.rules import TEST, TRAIN, VALID, count_edges, draw_rule, pair_keys
@@ -164,6 +164,22 @@ def test_given_edges_that_cannot_be_held_out_are_refused(tmp_path: Path, edges: 
     np.save(tmp_path / "test.npy", np.array(edges))
     with pytest.raises(ConfigError, match=message):
         split_of(dataset, str(tmp_path))
+
+
+def test_given_edges_are_in_the_budget(tmp_path: Path) -> None:
+    nodes = np.arange(4000)
+    dataset = graph(tmp_path, np.stack([nodes[:-1], nodes[1:]]), num_nodes=4000)
+    np.save(tmp_path / "valid.npy", np.stack([nodes[:2000], nodes[1:2001]]))
+    np.save(tmp_path / "test.npy", np.stack([nodes[2000:3000], nodes[2001:3001]], axis=1).astype(np.uint16))
+    budget = Budget(BUDGET_BYTES)
+    plan = plan_split(dataset, str(tmp_path), 0, budget)
+    assert budget.table()["given split"] >= 48 * 3000
+    assert plan.rule.num_bytes == 8 * 3000
+    assert plan.counts.positives == (999, 2000, 1000)
+    with pytest.raises(BudgetError, match="given split") as refused:
+        plan_split(dataset, str(tmp_path), 0, Budget(1_100_000))
+    assert refused.value.smallest_bytes is not None
+    plan_split(dataset, str(tmp_path), 0, Budget(refused.value.smallest_bytes))
 
 
 def test_errors_name_the_ids_of_the_source(tmp_path: Path) -> None:

@@ -90,7 +90,11 @@ def evaluate_links(
             num_known = dataset.num_edges if ranked.filtered else 0
             ranking = evaluation_bytes(most, num_known, config.dim, ranked.candidates, group_bytes(budget.total_bytes))
             measuring_bytes = _scoring_bytes(budget, config.dim, most) + block_bytes(dataset.num_edges)
-            later = {"measuring links": measuring_bytes, "ranking links": ranking}
+            later = {
+                "measuring links": measuring_bytes,
+                "ranking links": ranking,
+                "given split": plan.rule.num_bytes,
+            }
             with (
                 ExitStack() as held,
                 open_embeddings(

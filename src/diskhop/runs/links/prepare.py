@@ -49,6 +49,7 @@ def held_bytes(config: LinkConfig, dataset: Dataset, task: LinkTask) -> dict[str
     """Return bytes of memory by name that a run keeps besides its batches."""
     measured = [count for purpose, count in task.num_edges.items() if purpose != Purpose.TRAIN]
     held = {"negatives by degree": negatives_bytes(config, dataset.num_nodes)}
+    held["given split"] = task.split.rule.num_bytes
     held["scores of held-out edges"] = BYTES_PER_EDGE * max(measured, default=0)
     held["scores of candidates"] = _SCORE_BYTES * _ranked_pairs(config, dataset, task)
     return {name: num_bytes for name, num_bytes in held.items() if num_bytes}

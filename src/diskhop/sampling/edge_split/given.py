@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
 from diskhop.protocols import SourceIds
 from diskhop.sampling.edge_split.rules import GivenRule
 
 _FILES = ("valid.npy", "test.npy")
+_MAPPED_BYTES = 1 << 16
+# Per pair: ids and rows of both ends with the work of finding them, its number with the copies of sorting, and a mark.
+_PAIR_BYTES = 4 * 16 + 4 * 8 + 1
 
 
 class GivenSplit(NamedTuple):
@@ -24,25 +29,40 @@ class GivenSplit(NamedTuple):
     digest: str
 
 
-def read_given(dataset: Dataset, folder: Path) -> GivenSplit:
-    """Read the edges to hold out. Raises ConfigError for files that are missing or no edges of the graph."""
+def read_given(dataset: Dataset, folder: Path, budget: Budget) -> GivenSplit:
+    """Read the edges to hold out.
+
+    Raises ConfigError for files that are missing or no edges of the graph, and BudgetError before they are read.
+    """
     paths = [folder / name for name in _FILES]
-    parts = [_read_edges(dataset, path) for path in paths]
+    mapped = [_map_edges(path) for path in paths]
+    id_map = dataset.id_map()
+    work_bytes = _PAIR_BYTES * sum(each.shape[1] for each in mapped) + id_map.num_bytes
+    with budget.reserve("given split", work_bytes):
+        return _read_rule(dataset, paths, mapped, id_map)
+
+
+def _read_rule(dataset: Dataset, paths: list[Path], mapped: list[NDArray[Any]], id_map: IdMap) -> GivenSplit:
+    parts = []
+    for path, edges in zip(paths, mapped, strict=True):
+        ids = np.ascontiguousarray(edges, np.int64)
+        parts.append(np.asarray(id_map.rows(SourceIds(ids.ravel()), str(path))).reshape(ids.shape))
     rule = GivenRule(dataset.num_nodes, *parts)
-    rule.require_edges(dataset.topology, [str(path) for path in paths], dataset.id_map())
+    rule.require_edges(dataset.topology, [str(path) for path in paths], id_map)
     digest = " ".join(xxhash.xxh3_64_hexdigest(np.ascontiguousarray(part).data) for part in parts)
     return GivenSplit(rule, digest)
 
 
-def _read_edges(dataset: Dataset, path: Path) -> NDArray[np.int64]:
-    """Return rows of both ends, int64 (2, edges)."""
+def _map_edges(path: Path) -> NDArray[Any]:
+    """Return the ids of both ends (2, edges), mapped from a file."""
     if not path.exists():
         raise ConfigError(
             f"{path}: is missing; --link-split FOLDER needs {' and '.join(_FILES)} with the edges to hold out, or give "
             "shares, as --link-split .8,.1,.1"
         )
     try:
-        edges = np.load(path, allow_pickle=False)
+        # A file without edges cannot be mapped.
+        edges = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > _MAPPED_BYTES else None)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as .npy ({error}); write the edges with numpy.save") from error
     if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu":
@@ -53,6 +73,5 @@ def _read_edges(dataset: Dataset, path: Path) -> NDArray[np.int64]:
         raise ConfigError(
             f"{path}: two edges of shape (2, 2) may be (2, edges) or (edges, 2); write one of them twice, as (3, 2)"
         )
-    ends = np.ascontiguousarray(edges if edges.shape[0] == 2 else edges.T, np.int64)
-    rows = dataset.id_map().rows(SourceIds(ends.ravel()), str(path))
-    return np.asarray(rows).reshape(ends.shape)
+    ends: NDArray[Any] = edges if edges.shape[0] == 2 else edges.T
+    return ends

@@ -29,6 +29,10 @@ _MOST_NODES = 1 << 32
 class SplitRule(Protocol):
     """Says in which part edges are."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of memory that the rule keeps."""
+
     def parts(self, block: EdgeBlock) -> NDArray[np.uint8]:
         """Return the part of each edge, TRAIN, VALID or TEST (edges)."""
 
@@ -45,6 +49,11 @@ class DrawnRule:
     key: int
     valid_below: int
     test_below: int
+
+    @property
+    def num_bytes(self) -> int:
+        """See SplitRule."""
+        return 0
 
     def parts(self, block: EdgeBlock) -> NDArray[np.uint8]:
         """See SplitRule."""
@@ -67,6 +76,11 @@ class GivenRule:
             raise ConfigError(f"--link-split FOLDER is for up to {_MOST_NODES} nodes; give shares, as .8,.1,.1")
         self._num_nodes = num_nodes
         self._pairs = {part: np.unique(self._numbers(*ends)) for part, ends in ((VALID, valid), (TEST, test))}
+
+    @property
+    def num_bytes(self) -> int:
+        """See SplitRule."""
+        return sum(pairs.nbytes for pairs in self._pairs.values())
 
     def parts(self, block: EdgeBlock) -> NDArray[np.uint8]:
         """See SplitRule."""

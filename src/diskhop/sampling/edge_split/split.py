@@ -79,9 +79,10 @@ def plan_split(dataset: Dataset, wanted: str, number: int, budget: Budget) -> Sp
             rule = draw_rule(topology, shares, _draw_key(number))
             facts: dict[str, Any] = {"shares": list(shares), "number": number}
         else:
-            given = read_given(dataset, Path(wanted))
+            given = read_given(dataset, Path(wanted), budget)
             rule, facts = given.rule, {"given": given.digest}
-        counts = count_edges(topology, rule)
+        with budget.reserve("given split", rule.num_bytes):
+            counts = count_edges(topology, rule)
     _require_edges(dataset, wanted, shares, counts)
     identity = {"version": _VERSION, "dataset": dataset.hash, **facts}
     key = xxhash.xxh3_64_hexdigest(json.dumps(identity, sort_keys=True).encode())
@@ -158,7 +159,7 @@ def open_split(
         return _open(dataset, plan, path)
     if path.exists():
         remove_tree(path, injector)
-    with budget.reserve("splitting edges", writing_bytes(dataset)):
+    with budget.reserve("splitting edges", writing_bytes(dataset) + plan.rule.num_bytes):
         facts = {"dataset_hash": dataset.hash, "edges": list(plan.counts.edges), "split": plan.described}
         write_split(path, dataset, plan.rule, plan.counts, facts, progress, injector)
     return _open(dataset, plan, path)
