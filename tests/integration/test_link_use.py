@@ -109,6 +109,14 @@ def test_metrics_of_training_edges_have_a_note(finished: Path) -> None:
     assert not any("Messages" in note for note in evaluate_run(finished, part="test")["notes"])
 
 
+def test_draws_by_degree_keep_no_copy_of_the_degrees(dataset: Dataset) -> None:
+    config, task = resolved(dataset, negative_draws="degree")
+    passes = make_passes(config, dataset, presumed_parts(dataset, task))
+    assert passes.train_negatives.num_bytes == 0
+    ends = passes.links(Purpose.TRAIN).batch(100, DrawKey(0, Purpose.TRAIN, 0, 0))
+    assert len(ends.sources) == 200
+
+
 def test_candidates_of_a_batch_are_distinct(dataset: Dataset) -> None:
     config, _, task = resolve_link_config(dataset, {**OPTIONS, "metric": "mrr", "eval_candidates": 500})
     passes = make_passes(config, dataset, presumed_parts(dataset, task))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from diskhop.config.link import BINARY, DRAWS, PAIR_METRICS, LinkConfig
 from diskhop.dataset.dataset import Dataset
@@ -124,7 +123,9 @@ def make_passes(config: LinkConfig, dataset: Dataset, parts: Mapping[Purpose, Li
     uniform = Candidates(num_nodes=dataset.num_nodes)
     ends = uniform
     if config.negative_draws != DRAWS[0]:
-        ends = candidates(dataset.num_nodes, cumulative=_in_degree_sums(dataset))
+        files = dataset.topology
+        in_degree_sums = map_array(files.indptr_path, np.int64, files.num_nodes + 1)
+        ends = candidates(dataset.num_nodes, cumulative=in_degree_sums)
     train = Negatives(
         mode="binary" if config.neg_sampling == BINARY else "triplet",
         amount=config.negatives,
@@ -142,13 +143,3 @@ def make_passes(config: LinkConfig, dataset: Dataset, parts: Mapping[Purpose, Li
             seed=config.seed,
         )
     return LinkPasses(parts=parts, config=config, train_negatives=train, eval_negatives=evaluation)
-
-
-def negatives_bytes(config: LinkConfig, num_nodes: int) -> int:
-    """Bytes of memory that the negatives of a run keep."""
-    return 0 if config.negative_draws == DRAWS[0] else 8 * (num_nodes + 1)
-
-
-def _in_degree_sums(dataset: Dataset) -> NDArray[np.int64]:
-    files = dataset.topology
-    return np.array(map_array(files.indptr_path, np.int64, files.num_nodes + 1))

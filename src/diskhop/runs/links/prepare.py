@@ -23,7 +23,7 @@ from diskhop.plans import PreparedBytes
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import Feed, PreparedRun
-from diskhop.runs.links.batches import LinkPasses, make_passes, negatives_bytes
+from diskhop.runs.links.batches import LinkPasses, make_passes
 from diskhop.runs.links.feed import LinkFeed, OpenGraph
 from diskhop.runs.links.measures import BYTES_PER_EDGE
 from diskhop.runs.links.task import PART_OF, LinkTask, presumed_parts
@@ -48,8 +48,7 @@ _MARK_BYTES = 2 + 2
 def held_bytes(config: LinkConfig, dataset: Dataset, task: LinkTask) -> dict[str, int]:
     """Return bytes of memory by name that a run keeps besides its batches."""
     measured = [count for purpose, count in task.num_edges.items() if purpose != Purpose.TRAIN]
-    held = {"negatives by degree": negatives_bytes(config, dataset.num_nodes)}
-    held["given split"] = task.split.rule.num_bytes
+    held = {"given split": task.split.rule.num_bytes}
     held["scores of held-out edges"] = BYTES_PER_EDGE * max(measured, default=0)
     held["scores of candidates"] = _SCORE_BYTES * _ranked_pairs(config, dataset, task)
     return {name: num_bytes for name, num_bytes in held.items() if num_bytes}
@@ -157,7 +156,7 @@ def _larger_lists(graphs: list[Dataset], config: LinkConfig, task: LinkTask) -> 
         return {}
     sizes = []
     for graph in graphs:
-        passes = make_passes(replace(config, negative_draws="uniform"), graph, presumed_parts(graph, task))
+        passes = make_passes(config, graph, presumed_parts(graph, task))
         files = lists_of(graph, [passes.seed_set(purpose).sampler for purpose in task.used])
         weights = edge_weights_of(graph, config)
         reserved = 0 if weights is None else sum(weights.reserved.values())

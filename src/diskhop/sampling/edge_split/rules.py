@@ -19,6 +19,7 @@ from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
 from diskhop.protocols import NodeRows
 from diskhop.sampling.edge_split.blocks import EdgeBlock, read_edges
+from diskhop.sampling.keyed import GOLDEN, mix_words
 
 TRAIN, VALID, TEST = range(3)
 PARTS = ("train", "valid", "test")
@@ -131,15 +132,8 @@ def pair_keys(block: EdgeBlock, key: int) -> NDArray[np.uint64]:
     """Return a random number for each edge, uint64 (edges): an edge and its opposite have the same."""
     low = np.minimum(block.sources, block.destinations).astype(np.uint64)
     high = np.maximum(block.sources, block.destinations).astype(np.uint64)
-    return _mixed(_mixed(low ^ np.uint64(key)) + high)
-
-
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the next words of the generator SplitMix64 (Steele et al., 2014): a bijection that scrambles all bits."""
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    step = np.uint64(GOLDEN)
+    return mix_words(mix_words((low ^ np.uint64(key)) + step) + high + step)
 
 
 def draw_rule(files: TopologyFiles, shares: tuple[float, float, float], key: int) -> DrawnRule:
