@@ -18,7 +18,7 @@ from diskhop.predicting.streamed.layout import Layout
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 
-# Rows are made in ranges; a crash costs at most one range. Smaller ones cost a tenth: streams begin anew in each.
+# Rows are made in ranges; a crash costs at most one range. Smaller ones cost a tenth: streams begin again in each.
 RANGE_BYTES = 1 << 30
 _FILE = "rows"
 OpenWriters = Callable[[Bands], Sequence[BandWriter]]
