@@ -220,7 +220,7 @@ class Computation:
 
     @property
     def _summing(self) -> Streaming:
-        """What passes share that write sums: larger parts."""
+        """Return the streaming of passes that write sums, in larger parts."""
         return replace(self.streaming, part_rows=self.plan.summed_rows)
 
     def _summers(self, number: int, number_of_band: int, memory: BlockMemory, streaming: Streaming) -> SummerOf:
