@@ -93,6 +93,14 @@ class TopologyFiles:
     clusters: ClusterFiles | None = None
 
 
+def destinations_of(indptr: NDArray[Any], first: int, stop: int, dtype: Any = np.int64) -> NDArray[Any]:
+    """Return the destination of each edge from number `first` to before `stop`, in the order of the lists (edges)."""
+    begin = int(np.searchsorted(indptr, first, side="right")) - 1
+    end = int(np.searchsorted(indptr, stop, side="left"))
+    lengths = np.diff(np.clip(indptr[begin : end + 1], first, stop))
+    return np.repeat(np.arange(begin, end, dtype=dtype), lengths)
+
+
 class EdgeSet:
     """Edges of one type."""
 

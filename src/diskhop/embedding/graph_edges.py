@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from diskhop._native import permute_ids
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_set import destinations_of
 from diskhop.dataset.node_set import NodeSet
 from diskhop.embedding.partitions.edges import EdgeBlocks
 from diskhop.embedding.partitions.layout import NodePermutation, step_seed
@@ -174,11 +175,7 @@ class _ListReader:
             sources = np.fromfile(self._files.indices_path, dtype, stop - start, offset=start * dtype.itemsize)
             if len(sources) != stop - start:
                 raise ReadError(f"{self._files.indices_path}: ended before edge {stop}; run 'diskhop verify'")
-            first = int(np.searchsorted(indptr, start, side="right")) - 1
-            last = int(np.searchsorted(indptr, stop, side="left"))
-            ends = np.clip(indptr[first : last + 1], start, stop)
-            destinations = np.repeat(np.arange(first, last), np.diff(ends))
-            yield sources.astype(np.int64), None, destinations
+            yield sources.astype(np.int64), None, destinations_of(indptr, start, stop)
 
 
 class _Edges:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool
 from diskhop.budget import Budget
-from diskhop.dataset.edge_set import TopologyFiles
+from diskhop.dataset.edge_set import TopologyFiles, destinations_of
 from diskhop.dataset.edges import EdgeSource, UndirectedEdges
 from diskhop.dataset.files import map_array
 from diskhop.dataset.sort.csc import sorted_lists
@@ -98,11 +98,8 @@ class ListedEdges:
         topology = self.topology
         indptr = map_array(topology.indptr_path, np.int64, topology.num_nodes + 1)
         indices = map_array(topology.indices_path, topology.index_dtype, topology.num_edges)
-        begin = int(np.searchsorted(indptr, first, side="right")) - 1
-        end = int(np.searchsorted(indptr, first + count, side="left"))
-        lengths = np.diff(np.clip(indptr[begin : end + 1], first, first + count))
         listed = np.array(indices[first : first + count])
-        nodes = np.repeat(np.arange(begin, end, dtype=topology.index_dtype), lengths)
+        nodes = destinations_of(indptr, first, first + count, topology.index_dtype)
         return (nodes, listed) if self.is_reversed else (listed, nodes)
 
     def have_loops(self, progress: Progress) -> bool:

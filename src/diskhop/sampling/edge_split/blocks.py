@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.edge_set import TopologyFiles
+from diskhop.dataset.edge_set import TopologyFiles, destinations_of
 from diskhop.dataset.files import map_array
 from diskhop.errors import FormatError, ReadError
 from diskhop.runtime.blocks import row_ranges
@@ -66,7 +66,4 @@ def read_edges(files: TopologyFiles) -> Iterator[EdgeBlock]:
             raise FormatError(
                 f"{files.indices_path}: is damaged; 'diskhop verify' names the blocks: import the graph again"
             )
-        begin = int(np.searchsorted(indptr, start, side="right")) - 1
-        end = int(np.searchsorted(indptr, stop, side="left"))
-        lengths = np.diff(np.clip(indptr[begin : end + 1], start, stop))
-        yield EdgeBlock(start, sources, np.repeat(np.arange(begin, end), lengths))
+        yield EdgeBlock(start, sources, destinations_of(indptr, start, stop))
