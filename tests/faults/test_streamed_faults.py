@@ -37,7 +37,7 @@ def small_graph(folder: Path) -> Dataset:
     ("model", "memory_bytes", "lost", "step"),
     [
         ("sage", 1 << 26, "data", 3),
-        ("sage", 430_000, "names", 29),
+        ("sage", 430_000, "names", 61),
         ("gat", 1 << 26, "names", 7),
         pytest.param("sage", 1 << 26, "names", 1, marks=pytest.mark.slow),
         pytest.param("sage", 430_000, "data", 1, marks=pytest.mark.slow),

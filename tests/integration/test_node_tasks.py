@@ -153,7 +153,11 @@ def test_columns_of_0_and_1_can_be_numbers(of_tasks: Dataset, tmp_path: Path) ->
         ("values", {"task": "classification"}, "labels are 2 values, and --task classification needs one class"),
         ("values", {"task": "multilabel"}, "--task multilabel needs columns of 0 and 1"),
         ("tasks", {"task": "classification"}, "labels are 2 tasks, and --task classification needs one class"),
-        ("values", {"task": "ranking"}, "task must be one of classification, multilabel, regression, link, got 'ranking'"),
+        (
+            "values",
+            {"task": "ranking"},
+            "task must be one of classification, multilabel, regression, link, got 'ranking'",
+        ),
         ("values", {"loss": "focal"}, "--loss focal is not for --task regression: use --loss mse or mae"),
         ("classes", {"loss": "mae"}, "--loss mae is not for --task classification: use --loss cross-entropy or focal"),
         ("values", {"metric": "accuracy"}, "metric accuracy does not measure --task regression"),
