@@ -1,0 +1,108 @@
+"""A sampled batch of a merged graph (dataset/type_map.py), split by node type and edge type.
+
+Nodes of a type keep their order: seeds, then hop by hop. Those that were expanded are a prefix, so that a layer needs a
+prefix of the nodes and edges of every type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.type_map import EdgeEnds, TypeMap
+from diskhop.protocols import NodeIds, SampledBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodePart:
+    """The nodes of one type.
+
+    node_ids: rows of the type, int64 (nodes).
+    places: their places among the nodes of the batch, int64 (nodes), ascending.
+    num_sampled_nodes: new nodes per hop, the seeds first (hops + 1).
+    """
+
+    node_ids: NodeIds
+    places: NDArray[np.int64]
+    num_sampled_nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgePart:
+    """The edges of one type, grouped by destination.
+
+    indptr: int64 (expanded nodes of the destination type + 1).
+    sources: int32 (edges), places among the nodes of the source type.
+    edge_positions: int64 (edges), positions among the edges of the type.
+    places: their places among the edges of the batch, int64 (edges), ascending.
+    num_sampled_edges: edges per hop (hops).
+    """
+
+    indptr: NDArray[np.int64]
+    sources: NDArray[np.int32]
+    edge_positions: NDArray[np.int64]
+    places: NDArray[np.int64]
+    num_sampled_edges: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypedBatch:
+    """A batch by types; a type without nodes or edges in the batch has empty arrays.
+
+    parts: nodes by type.
+    blocks: edges by type, as (source type, relation, destination type).
+    by_hop: see SampledBatch.
+    """
+
+    parts: Mapping[str, NodePart]
+    blocks: Mapping[EdgeEnds, EdgePart]
+    by_hop: bool = True
+
+
+def split_types(sampled: SampledBatch, type_map: TypeMap) -> TypedBatch:
+    """Split a batch of merged rows and positions by type."""
+    types = type_map.node_type_of(sampled.node_ids)
+    within_type = np.empty(len(types), np.int64)
+    node_bounds = _bounds(sampled.num_sampled_nodes)
+    parts = {}
+    for number, name in enumerate(type_map.node_types):
+        places = np.flatnonzero(types == number)
+        within_type[places] = np.arange(len(places))
+        node_ids = sampled.node_ids[places] - type_map.node_starts[number]
+        parts[name] = NodePart(node_ids, places, _counts(places, node_bounds))
+    return TypedBatch(parts, _split_edges(sampled, type_map, parts, within_type), sampled.by_hop)
+
+
+def _split_edges(
+    sampled: SampledBatch, type_map: TypeMap, parts: Mapping[str, NodePart], within_type: NDArray[np.int64]
+) -> dict[EdgeEnds, EdgePart]:
+    num_expanded = len(sampled.indptr) - 1
+    types = type_map.edge_type_of(sampled.edge_positions)
+    destinations = np.repeat(within_type[:num_expanded], np.diff(sampled.indptr))
+    sources = within_type[sampled.sources].astype(np.int32)
+    edge_bounds = _bounds(sampled.num_sampled_edges)
+    expanded = {name: int(np.searchsorted(part.places, num_expanded)) for name, part in parts.items()}
+    blocks = {}
+    for number, each in enumerate(type_map.edges):
+        places = np.flatnonzero(types == number)
+        degrees = np.bincount(destinations[places], minlength=expanded[each.destination])
+        blocks[each.ends] = EdgePart(
+            indptr=np.concatenate([np.zeros(1, np.int64), np.cumsum(degrees, dtype=np.int64)]),
+            sources=sources[places],
+            edge_positions=sampled.edge_positions[places] - type_map.edge_starts[number],
+            places=places,
+            num_sampled_edges=_counts(places, edge_bounds),
+        )
+    return blocks
+
+
+def _bounds(counts: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+def _counts(places: NDArray[np.int64], bounds: NDArray[np.int64]) -> tuple[int, ...]:
+    """Return how many ascending places are between each bound and the next."""
+    return tuple(np.diff(np.searchsorted(places, bounds)).tolist())
