@@ -15,6 +15,9 @@ from diskhop.dataset.sort.hot_order import ORDERS
 from diskhop.errors import ConfigError
 
 KINDS = ("kronecker", "uniform", "sbm")
+# Graphs of several types have options of their own (TypedConfig).
+TYPED = "typed"
+_AS_SHAPE = "typed: as --shape has"
 DEFAULT_NODES, EDGES_PER_NODE = 100_000, 10
 DEFAULT_RMAT = (0.45, 0.22, 0.22, 0.11)
 DEFAULT_HOMOPHILY = 0.7
@@ -61,11 +64,21 @@ class GraphConfig:
         rule=between(0, MOST_COUNT, EDGES_PER_NODE * DEFAULT_NODES),
         flag="--edges",
         panel="Graph",
-        shown=f"{EDGES_PER_NODE} per node",
+        shown=f"{EDGES_PER_NODE} per node; {_AS_SHAPE}",
     )
-    dim: int = option(128, help="Features per node; 0 for none.", rule=between(0, MOST_COLUMNS, 128), panel="Features")
+    dim: int = option(
+        128,
+        help="Features per node; 0 for none.",
+        rule=between(0, MOST_COLUMNS, 128),
+        panel="Features",
+        shown=f"128; {_AS_SHAPE}",
+    )
     dtype: str = option(
-        "float32", help="Number type of features.", rule=one_of(tuple(FEATURE_DTYPES)), panel="Features"
+        "float32",
+        help="Number type of features.",
+        rule=one_of(tuple(FEATURE_DTYPES)),
+        panel="Features",
+        shown=f"float32; {_AS_SHAPE}",
     )
     num_classes: int = option(
         16,
@@ -73,8 +86,15 @@ class GraphConfig:
         rule=_CLASSES,
         flag="--classes",
         panel="Features",
+        shown=f"16; {_AS_SHAPE}",
     )
-    train_fraction: float = option(0.1, help="Share of nodes to train on.", rule=_TRAIN_FRACTION, panel="Features")
+    train_fraction: float = option(
+        0.1,
+        help="Share of nodes to train on.",
+        rule=_TRAIN_FRACTION,
+        panel="Features",
+        shown=f"0.1; {_AS_SHAPE}",
+    )
     eval_fraction: float | None = option(
         None,
         help="Share of nodes for validation; the same for test.",
@@ -120,7 +140,7 @@ class GraphConfig:
     def check(self) -> None:
         """Check what options mean together."""
         if self.kind not in KINDS:
-            raise ConfigError(f"kind '{self.kind}' is unknown; the known ones are {', '.join(KINDS)}")
+            raise ConfigError(f"kind '{self.kind}' is unknown; the known ones are {', '.join((*KINDS, TYPED))}")
         for flag, value, kind in (("--rmat", self.rmat, "kronecker"), ("--homophily", self.homophily, "sbm")):
             if value is not None and kind != self.kind:
                 raise ConfigError(f"{flag} is for kind '{kind}' only; leave it out for '{self.kind}'")
