@@ -6,7 +6,7 @@ imports the other. Everything here is NumPy; torch is used only above.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -186,6 +186,45 @@ class Table:
     row_stride: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePart:
+    """The feature table of one node type in a TableGroup.
+
+    name: name of the node type.
+    first_row: merged row of its first node (dataset/type_map.py).
+    table: place of the rows.
+    dtype, dim: dtype and number of values of a row.
+    """
+
+    name: str
+    first_row: int
+    table: Table
+    dtype: str
+    dim: int
+
+    @property
+    def made_bytes(self) -> int:
+        """Bytes per row that decoding adds: int8 becomes float32."""
+        return 4 * self.dim if self.dtype == "int8" else 0
+
+    def find(self, merged_rows: NodeIds) -> tuple[NDArray[np.int64], NodeIds]:
+        """Return the places of the rows that are this part's, ascending, and their rows in its table."""
+        rows = merged_rows - self.first_row
+        places = np.flatnonzero((rows >= 0) & (rows < self.table.num_rows))
+        return places, rows[places]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableGroup(Table):
+    """The feature tables of a graph with types as one table, whose rows are the merged rows of all node types.
+
+    Its path and row sizes are those of the part with the most bytes; its rows include those of types without features.
+    parts: the types with features, ascending by first_row.
+    """
+
+    parts: tuple[TablePart, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSegment:
     """Rows in one buffer.
@@ -208,6 +247,16 @@ class Rows:
     row_bytes: int
     segments: tuple[RowSegment, ...]
     counts: FetchCounts = field(default_factory=FetchCounts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupRows(Rows):
+    """The feature rows of one batch of a graph with types; it has no segments of its own.
+
+    parts: rows by node type, of those with features; row i of a part is that of the type's i-th row in `row_ids`.
+    """
+
+    parts: Mapping[str, Rows] = field(default_factory=dict)
 
 
 TicketT = TypeVar("TicketT")

@@ -34,7 +34,8 @@ from diskhop.dataset.files import (
 from diskhop.dataset.id_map import IdMap
 from diskhop.dataset.made_features import MadeFeatures, made_features
 from diskhop.dataset.manifest import EDGE, NODE, FileEntry, Manifest
-from diskhop.dataset.node_set import NodeSet
+from diskhop.dataset.node_set import NodeSet, group_of
+from diskhop.dataset.type_map import TypeMap
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeRows, SourceIds, Table
 
@@ -51,6 +52,7 @@ class Dataset:
         self.hash = manifest.checksum
         self.made_features = MadeFeatures()
         self.clusters: ClusterFiles | None = None
+        self._merged: TopologyFiles | None = None
         self._arrays = StoredArrays(path, manifest)
         self.nodes: Mapping[str, NodeSet] = {
             name: NodeSet(self._arrays, name, info) for name, info in manifest.node_types.items()
@@ -100,6 +102,15 @@ class Dataset:
         other.hash = hash
         return other
 
+    def with_merged_types(self, lists: TopologyFiles, key: str) -> Dataset:
+        """Return the same dataset as one graph of all types, whose rows, lists and edges are merged (type_map.py).
+
+        lists: the merged lists, with their types. key: what stands for the content, in files that are derived from it.
+        """
+        other = copy(self)
+        other._merged, other.hash = lists, key
+        return other
+
     def with_clusters(self, clusters: ClusterFiles) -> Dataset:
         """Return the same dataset with clusters of its nodes, for samplers that need some."""
         other = copy(self)
@@ -123,13 +134,20 @@ class Dataset:
         return self.manifest.name
 
     @property
+    def types(self) -> TypeMap | None:
+        """The types of a graph whose types are merged; None for others."""
+        return None if self._merged is None else self._merged.types
+
+    @property
     def num_nodes(self) -> int:
-        """Number of nodes of the only node type."""
-        return self.only_nodes.num_nodes
+        """Number of nodes of the only node type, or of all merged types."""
+        return self.only_nodes.num_nodes if self.types is None else self.types.total_nodes
 
     @property
     def num_edges(self) -> int:
-        """Number of edges of the only edge type; 0 for a graph with triples only."""
+        """Number of edges of the only edge type, or of all merged types; 0 for a graph with triples only."""
+        if self.types is not None:
+            return self.types.num_edges
         return self.only_edges.num_edges if self.edges else 0
 
     @property
@@ -164,8 +182,8 @@ class Dataset:
 
     @property
     def order(self) -> str:
-        """See NodeSet."""
-        return self.only_nodes.order
+        """See NodeSet; of a graph whose types are merged, 'original'."""
+        return self.only_nodes.order if self.types is None else "original"
 
     @property
     def num_splits(self) -> int:
@@ -174,12 +192,12 @@ class Dataset:
 
     @property
     def topology(self) -> TopologyFiles:
-        """See EdgeSet; with the clusters of nodes, if there are some."""
-        return replace(self.only_edges.topology, clusters=self.clusters)
+        """See EdgeSet, or the merged lists; with the clusters of nodes, if there are some."""
+        return replace(self._merged or self.only_edges.topology, clusters=self.clusters)
 
     def features(self) -> Table | None:
-        """See NodeSet."""
-        return self.only_nodes.features()
+        """See NodeSet; of a graph whose types are merged, a TableGroup of the types with features."""
+        return self.only_nodes.features() if self.types is None else group_of(self.nodes, self.types)
 
     @property
     def has_original_ids(self) -> bool:

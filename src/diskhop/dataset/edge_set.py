@@ -14,6 +14,7 @@ from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.attribute_set import StoredColumn, edge_attributes, stored_column
 from diskhop.dataset.files import StoredArrays, map_array
 from diskhop.dataset.manifest import EdgeType
+from diskhop.dataset.type_map import TypeMap
 from diskhop.errors import FormatError
 from diskhop.io.locks import SharedLock
 
@@ -82,6 +83,7 @@ class TopologyFiles:
     num_edges: number of edges.
     columns: weights and times that a sampler needs in addition.
     clusters: clusters of the nodes; None for none.
+    types: the types of merged lists; None for the lists of one edge type. num_nodes is then the number of lists.
     """
 
     indptr_path: Path
@@ -91,6 +93,7 @@ class TopologyFiles:
     num_edges: int
     columns: tuple[ColumnFile, ...] = ()
     clusters: ClusterFiles | None = None
+    types: TypeMap | None = None
 
 
 def destinations_of(indptr: NDArray[Any], first: int, stop: int, dtype: Any = np.int64) -> NDArray[Any]:

@@ -18,8 +18,9 @@ from diskhop.dataset.attribute_set import SPLITS, StoredColumn, node_attributes,
 from diskhop.dataset.files import StoredArrays
 from diskhop.dataset.id_map import IdMap, positions_of_ids
 from diskhop.dataset.manifest import SPLIT_NAMES, NodeType, split_file
+from diskhop.dataset.type_map import TypeMap
 from diskhop.errors import ConfigError
-from diskhop.protocols import NodeRows, SourceIds, Table
+from diskhop.protocols import NodeRows, SourceIds, Table, TableGroup, TablePart
 
 
 class NodeSet:
@@ -209,3 +210,23 @@ class NodeSet:
         """
         rows = self.split_rows(name, number)
         return None if rows is None else self.id_map().ids(rows)
+
+
+def group_of(nodes: Mapping[str, NodeSet], types: TypeMap) -> TableGroup | None:
+    """Return the feature tables of all node types as one; None if no type has features."""
+    parts = []
+    for name in types.node_types:
+        table = nodes[name].features()
+        if table is not None and table.num_rows:
+            kind = nodes[name].feature_dtype, nodes[name].feature_dim
+            parts.append(TablePart(name=name, first_row=types.first_row(name), table=table, dtype=kind[0], dim=kind[1]))
+    if not parts:
+        return None
+    largest = max((part.table for part in parts), key=lambda table: table.num_rows * table.row_bytes)
+    return TableGroup(
+        path=largest.path,
+        num_rows=types.total_nodes,
+        row_bytes=largest.row_bytes,
+        row_stride=largest.row_stride,
+        parts=tuple(parts),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,10 @@ SAMPLED_AHEAD = 2
 
 # A sampled batch and the seconds that sampling took.
 Sampled = tuple[SampledBatch, float]
-# Work on a batch and its features while it is prefetched, on a thread of the pipeline.
-Prepare = Callable[[SampledBatch, torch.Tensor], Any]
+# Features of the nodes of a graph with types, by node type; a type without features has none.
+TypedFeatures = Mapping[str, torch.Tensor]
+# Work on a batch and its features while it is prefetched, on a thread of the pipeline: a tensor, or TypedFeatures.
+Prepare = Callable[[SampledBatch, Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,7 +117,8 @@ class MiniBatch:
 
     sampled: nodes and edges.
     x: features (nodes, dim) in the stored dtype, int8 as float32. Of a graph without features, made_features.py's.
-        Its memory is reused once nothing refers to it.
+        Its memory is reused once nothing refers to it. Of a graph with types: see x_by_type.
+    x_by_type: of a graph whose types are merged, features of each type's nodes, in their order; None for others.
     rows: None, or zero-copy: `rows`, int64 (nodes), indexes this batch in x, which is the store's buffer. Both are then
         valid until the next batch is requested.
     prepared: result of the `prepare` function of the pass.
@@ -133,6 +136,7 @@ class MiniBatch:
     counts: FetchCounts
     sample_seconds: float
     stall_seconds: float
+    x_by_type: TypedFeatures | None = None
 
     @property
     def number(self) -> int:
@@ -150,7 +154,7 @@ class InFlightBatch:
     """A batch between its submission to the store and its release by the consumer.
 
     index: place of its submission in this pass.
-    sampled, sample_seconds, x, rows, prepared, in_degrees, counts: see MiniBatch; None until known.
+    sampled, sample_seconds, x, x_by_type, rows, prepared, in_degrees, counts: see MiniBatch; None until known.
     ends_superbatch: True for the last batch of a superbatch.
     fetch_bytes: bytes admitted for fetching it.
     assembled_bytes: bytes admitted for its contiguous copy.
@@ -165,6 +169,7 @@ class InFlightBatch:
     assembled_bytes: int = 0
     ticket: Any = None
     x: torch.Tensor | None = None
+    x_by_type: TypedFeatures | None = None
     rows: NDArray[np.int64] | None = None
     prepared: Any = None
     in_degrees: torch.Tensor | None = None

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
 from diskhop.counters import FetchCounts
@@ -15,9 +17,9 @@ from diskhop.dataset.made_features import DEGREE
 from diskhop.pipeline.batch import InFlightBatch
 from diskhop.pipeline.decode import decode_rows
 from diskhop.pipeline.made_rows import make_rows
-from diskhop.pipeline.sizes import batch_bytes, bytes_per_row_made
+from diskhop.pipeline.sizes import batch_bytes, made_bytes
 from diskhop.plans import SampledPlan
-from diskhop.protocols import FeatureStore, SampledBatch
+from diskhop.protocols import FeatureStore, GroupRows, SampledBatch, TableGroup, TablePart
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.stores.resources import PreparedBatches, repeat_rows, whole_rows
 from diskhop.system.memory import buffer_bytes
@@ -46,17 +48,20 @@ class PipelineParts:
         num_bytes = buffer_bytes(sampled.num_bytes) + sampled.repeating_bytes + store_bytes
         if self.plan.bytes_assembled:
             return num_bytes
-        return num_bytes + sampled.num_nodes * bytes_per_row_made(self.dataset) + self._value_bytes(sampled)
+        return num_bytes + made_bytes(self.dataset, sampled.node_ids) + self._value_bytes(sampled)
 
     def assembled_bytes(self, sampled: SampledBatch) -> int:
         """Bytes of a batch as the model gets it."""
-        return batch_bytes(self.dataset, sampled.num_bytes, sampled.num_nodes) + self._value_bytes(sampled)
+        return batch_bytes(self.dataset, sampled.num_bytes, sampled.node_ids) + self._value_bytes(sampled)
 
     def _value_bytes(self, sampled: SampledBatch) -> int:
         return self.plan.values.of(sampled.num_nodes, len(sampled.edge_positions))
 
     def fetch_rows(self, batch: InFlightBatch, with_in_degrees: bool) -> None:
         """Wait for the rows of a submitted batch and decode them."""
+        if self.dataset.types is not None:
+            self._fetch_typed_rows(batch)
+            return
         made = self.dataset.made_features
         if with_in_degrees or (self.store is None and made.kind == DEGREE):
             ids = batch.sampled.node_ids
@@ -75,3 +80,30 @@ class PipelineParts:
             (segment,) = rows.segments
             raw, batch.rows = segment.buffer, segment.from_rows
         batch.x = decode_rows(raw, self.dataset.feature_dtype, self.dataset.feature_dim)
+
+    def _fetch_typed_rows(self, batch: InFlightBatch) -> None:
+        """Do the same for a graph with types: rows of every type with features."""
+        batch.x, batch.x_by_type, batch.counts = torch.empty(0, 0), {}, FetchCounts()
+        if self.store is None:
+            return
+        rows = self.store.collect(batch.ticket)
+        table, sampled = self.store.table, batch.sampled
+        assert isinstance(rows, GroupRows)
+        assert isinstance(table, TableGroup)
+        batch.counts = rows.counts
+        found = {}
+        for part in table.parts:
+            own = rows.parts[part.name]
+            if sampled.distinct is not None:
+                own = repeat_rows(own, _places_in_part(part, sampled))
+            raw = whole_rows(own, self.pool, self.plan.threads)
+            found[part.name] = decode_rows(raw, part.dtype, part.dim)
+        batch.x_by_type = found
+
+
+def _places_in_part(part: TablePart, sampled: SampledBatch) -> NDArray[np.int64]:
+    """Return which of a part's distinct rows each of its nodes in a disjoint batch has, int64 (nodes)."""
+    assert sampled.distinct is not None
+    places, _ = part.find(sampled.row_ids)
+    nodes, _ = part.find(sampled.node_ids)
+    return np.searchsorted(places, sampled.distinct.of_nodes[nodes])

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine
 from diskhop.dataset.dataset import Dataset
 from diskhop.plans import SampledPlan
-from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import count_accesses
 from diskhop.sampling.cached_topology import AnyTopology, count_neighbors
 from diskhop.sampling.seeds import SeedSet
+from diskhop.stores.group_share import pick_pinned
 from diskhop.stores.stores import STORES
 
 
@@ -30,9 +30,11 @@ def choose_pinned(
     engine: Engine,
     pool: BufferPool,
 ) -> NodeIds:
-    """Choose the plan.share.cache_rows rows that will probably be accessed most, ascending."""
+    """Choose the rows that will probably be accessed most, as many as the plan's share has memory for, ascending."""
     if plan.pinned == "accesses" and expected is not None:
         counts: NDArray[Any] = count_accesses(topology, expected)
     else:
         counts = count_neighbors(dataset.topology, engine, pool)
-    return most_accessed(counts, plan.share.cache_rows)
+    table = dataset.features()
+    assert table is not None
+    return pick_pinned(counts, table, plan.share)

@@ -32,7 +32,7 @@ from diskhop.sampling.cached_topology import STAGING_BYTES
 from diskhop.sampling.open import open_plan_topology
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.resources import PreparedBatches, StoreResources
-from diskhop.stores.stores import STORES
+from diskhop.stores.stores import store_kind
 
 _RESERVED_BY_PIPELINE = (
     "mini-batches in flight",
@@ -75,7 +75,8 @@ def open_pipeline(
     with ExitStack() as stack:
         topology = stack.enter_context(open_plan_topology(dataset, plan, engine, budget, pool))
         pinned = prepared = None
-        table, kind = dataset.features(), STORES[plan.store]
+        table = dataset.features()
+        kind = store_kind(plan.store, table)
         if plan.share.layout and table is not None and kind.find_prepared is not None:
             folder = Path(plan.share.layout)
             stack.enter_context(shared_directory(folder))

@@ -186,7 +186,8 @@ class Collect:
             self._parts.fetch_rows(batch, self._with_in_degrees)
             if self._prepare is not None:
                 assert batch.x is not None
-                batch.prepared = self._prepare(batch.sampled, batch.x)
+                x: Any = batch.x if batch.x_by_type is None else batch.x_by_type
+                batch.prepared = self._prepare(batch.sampled, x)
             if assembles:
                 self._in_flight.release_ticket(batch)
                 self._in_flight.fetching.leave(batch.fetch_bytes)

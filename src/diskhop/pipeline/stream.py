@@ -96,7 +96,8 @@ class BatchStream:
         x, prepared, counts = batch.x, batch.prepared, batch.counts
         assert x is not None
         assert counts is not None
-        batch.x = batch.prepared = None
+        x_by_type = batch.x_by_type
+        batch.x = batch.x_by_type = batch.prepared = None
         return MiniBatch(
             sampled=batch.sampled,
             x=x,
@@ -106,6 +107,7 @@ class BatchStream:
             counts=counts,
             sample_seconds=batch.sample_seconds,
             stall_seconds=time.perf_counter() - asked,
+            x_by_type=x_by_type,
         )
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from diskhop.planning.store_plan import plan_store
 from diskhop.planning.workload import Workload, for_store, require_served, store_wishes
 from diskhop.plans import SampledPlan
 from diskhop.stores.kind import StoreKind
-from diskhop.stores.stores import STORES
+from diskhop.stores.stores import STORES, store_kind
 
 # Runs on a graph without features have no rows to fetch, so any store will do.
 _WITHOUT_FEATURES = "direct"
@@ -52,7 +52,8 @@ def _first_that_fits(
 ) -> SampledPlan:
     """Plan the simplest store that fits the budget, if nothing can be compared. Raises BudgetError."""
     too_small: list[BudgetError] = []
-    for kind in sorted(STORES.values(), key=lambda kind: kind.simplicity):
+    kinds = (store_kind(name, dataset.features()) for name in STORES)
+    for kind in sorted(kinds, key=lambda kind: kind.simplicity):
         if not kind.is_bounded or _refusal(dataset, workload, kind):
             continue
         try:
@@ -93,7 +94,8 @@ def rank_options(
     too_small: list[BudgetError] = []
     found: list[Option[SampledPlan]] = []
     with Simulation(dataset, workload, budget, disk) as simulation:
-        for kind in STORES.values():
+        for name in STORES:
+            kind = store_kind(name, dataset.features())
             if reason := _refusal(dataset, workload, kind):
                 refused[kind.name] = reason
                 continue

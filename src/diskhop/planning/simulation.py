@@ -26,14 +26,14 @@ from diskhop.planning.short_trace import measure_lists, sample_short_trace
 from diskhop.planning.store_plan import plan_store
 from diskhop.planning.workload import Workload, for_store
 from diskhop.plans import Prediction, SampledPlan
-from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import count_neighbors, list_bytes
 from diskhop.stores.costs import Machine, Scenario
+from diskhop.stores.group_share import pick_pinned
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
-from diskhop.stores.stores import STORES
+from diskhop.stores.stores import STORES, store_kind
 from diskhop.system.memory import default_threads, free_memory_bytes
 
 # With fewer epochs, waiting for the first batch costs more than preparing all of them saves.
@@ -143,7 +143,7 @@ class Simulation:
             lists=self._lists_read(plan),
             epochs_prepared=_epochs_prepared(plan, workload),
         )
-        return STORES[plan.store].simulate(scenario)
+        return store_kind(plan.store, self._table).simulate(scenario)
 
     def _option(self, kind: StoreKind, plan: SampledPlan, workload: Workload) -> Option[SampledPlan]:
         return Option(
@@ -167,7 +167,7 @@ class Simulation:
         if workload.measure_step is None:
             return 0.0
         middle = self.trace.middle
-        with self._budget.reserve("measuring", batch_bytes(self._dataset, middle.num_bytes, middle.num_nodes)):
+        with self._budget.reserve("measuring", batch_bytes(self._dataset, middle.num_bytes, middle.node_ids)):
             return workload.measure_step(middle)
 
     def _reserve(self, name: str, num_bytes: int) -> None:
@@ -182,7 +182,7 @@ class Simulation:
             else:
                 with self._budget.reserve("counting accesses", COUNTING_BYTES_PER_NODE * self._dataset.num_nodes):
                     self._counts = count_neighbors(self._dataset.topology, self._engine, BufferPool(0))
-        return most_accessed(self._counts, plan.share.cache_rows)
+        return pick_pinned(self._counts, self._table, plan.share)
 
     def _lists_read(self, plan: SampledPlan) -> ListsRead | None:
         """Return what sampling reads from the disk; None if all lists are in memory."""

@@ -17,7 +17,7 @@ from diskhop.errors import ConfigError
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine
 from diskhop.pipeline.batch import SAMPLED_AHEAD
 from diskhop.pipeline.pinned import counts_accesses
-from diskhop.pipeline.sizes import batch_bytes
+from diskhop.pipeline.sizes import rows_bytes
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.lists import ListsPlan, plan_lists
 from diskhop.planning.measure import disk_model
@@ -27,9 +27,9 @@ from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.samplers import lists_of
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
-from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES, StoreRoom
+from diskhop.stores.room import StoreRoom
 from diskhop.stores.scanning import BYTES_PER_ROW_TO_JOIN
-from diskhop.stores.stores import STORES
+from diskhop.stores.stores import store_kind
 from diskhop.system.memory import buffer_bytes, default_threads
 
 _MAX_READ_BYTES = 1 << 20
@@ -59,7 +59,8 @@ def plan_store(
     if threads < 1:
         raise ConfigError(f"--threads must be at least 1, got {threads}; use --threads 1")
     sizes = sizes or workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
-    planning = _StorePlanning(dataset, workload, STORES[store], budget, sizes, reasons, threads)
+    kind = store_kind(store, dataset.features())
+    planning = _StorePlanning(dataset, workload, kind, budget, sizes, reasons, threads)
     share = planning.divide(most_in_flight)
     room, in_flight = planning.room, planning.room.in_flight
     reasons.append(in_flight.describe(HEADROOM))
@@ -128,11 +129,11 @@ class _StorePlanning:
             sizes,
             wishes,
             self._reasons,
-            batch_bytes=batch_bytes(self._dataset, sizes.block_bytes, sizes.num_nodes)
-            + workload.values.of(sizes.num_nodes, sizes.most_edges),
+            rows_bytes=rows_bytes(self._dataset, sizes.node_ids, sizes.num_nodes),
+            added_bytes=workload.values.of(sizes.num_nodes, sizes.most_edges),
             reserved=self._smallest_of_sampling(),
             sampling_threads=self._sampling_threads,
-            take_shared=self._take_lists_and_staging,
+            take_lists=self._take_lists,
         )
         if self._table is None:
             room.require({})
@@ -165,8 +166,5 @@ class _StorePlanning:
             "sorting ids": sizes.num_rows * BYTES_PER_ROW_TO_JOIN,
         }
 
-    def _take_lists_and_staging(self, room: StoreRoom) -> None:
-        """Take memory for lists, which every batch draws from, then for wide staging, which keeps the disk busy."""
+    def _take_lists(self, room: StoreRoom) -> None:
         self.lists = plan_lists(room, self.files, self._sizes)
-        more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, room.left_bytes)
-        room.take("staging", more_bytes & ~(SMALLEST_STAGING_BYTES - 1))

@@ -18,7 +18,7 @@ from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.resources import PreparedBatches
 from diskhop.stores.room import StoreWishes
-from diskhop.stores.stores import STORES
+from diskhop.stores.stores import STORES, store_kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,7 +80,8 @@ def store_wishes(
     dataset: Dataset, workload: Workload, kind: StoreKind, most_in_flight: int | None = None
 ) -> StoreWishes:
     """Return the options of a workload that concern its store."""
-    has_rows = dataset.features() is not None and dataset.feature_dtype != "int8"  # int8 is decoded to other memory
+    # int8 is decoded to other memory, and rows of several types are several tensors.
+    has_rows = dataset.types is None and dataset.features() is not None and dataset.feature_dtype != "int8"
     return StoreWishes(
         scratch=scratch_path(dataset.path, workload.scratch),
         cache_bytes=workload.cache_bytes,
@@ -113,7 +114,7 @@ def for_store(workload: Workload, kind: StoreKind) -> Workload:
 
 def why_not(dataset: Dataset, workload: Workload, store: str) -> str:
     """Return why a store cannot serve a workload, whatever the budget, in one line; '' if it can."""
-    kind = STORES[store]
+    kind = store_kind(store, dataset.features())
     for option, value in (
         ("cache", workload.cache_bytes),
         ("disk", workload.disk_bytes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -85,3 +86,14 @@ class BatchesInFlight:
             f"In-flight batches: {format_bytes(self.bytes_in_flight)} (up to {format_bytes(self.bytes_each)} each, "
             f"{model} the one being trained; measured +{headroom - 1:.0%})"
         )
+
+
+def together(parts: Sequence[BatchesInFlight]) -> BatchesInFlight:
+    """Return the memory of batches whose rows several stores fetch."""
+    return BatchesInFlight(
+        batch_bytes=sum(part.batch_bytes for part in parts),
+        bytes_each=sum(part.bytes_each for part in parts),
+        bytes_in_flight=sum(part.bytes_in_flight for part in parts),
+        bytes_assembled=sum(part.bytes_assembled for part in parts),
+        holds_while_waiting=parts[0].holds_while_waiting,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from diskhop.errors import ConfigError
 from diskhop.plans import StoreShare
 from diskhop.policies.superbatches import SUPERBATCHES_ON_DISK
 from diskhop.protocols import Table
-from diskhop.stores.in_flight import FEW_IN_FLIGHT, MOST_IN_FLIGHT, BatchesInFlight
+from diskhop.stores.in_flight import FEW_IN_FLIGHT, MOST_IN_FLIGHT, BatchesInFlight, together
 from diskhop.stores.resources import PreparedBatches
 from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
 from diskhop.system.memory import buffer_bytes
@@ -79,15 +79,17 @@ class StoreRoom:
         wishes: StoreWishes,
         reasons: list[str],
         *,
-        batch_bytes: int,
+        rows_bytes: int,
+        added_bytes: int,
         reserved: Mapping[str, int],
         sampling_threads: int,
-        take_shared: Callable[[StoreRoom], None],
+        take_lists: Callable[[StoreRoom], None],
     ) -> None:
         """Divide what a budget has left.
 
-        batch_bytes: bytes of a large batch with its rows. reserved: bytes that every store needs, by name.
-        take_shared: called once the smallest reservations are made; takes memory for neighbour lists and staging.
+        rows_bytes: bytes of the rows of a large batch. added_bytes: bytes that preparing it adds.
+        reserved: bytes that every store needs, by name.
+        take_lists: called once the smallest reservations are made; takes memory for neighbour lists.
         """
         self.sizes = sizes
         self.reasons = reasons
@@ -96,10 +98,16 @@ class StoreRoom:
         self.left_bytes = 0
         self._budget = budget
         self._wishes = wishes
-        self._batch_bytes = batch_bytes
-        self._take_shared = take_shared
+        self._added_bytes = added_bytes
+        self._batch_bytes = self.block_bytes + rows_bytes
+        self._take_lists = take_lists
         self._names: tuple[str, ...] = ()
         self.in_flight: BatchesInFlight
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a large batch without its rows."""
+        return buffer_bytes(self.sizes.block_bytes) + self._added_bytes
 
     @property
     def reserves(self) -> dict[str, int]:
@@ -136,7 +144,25 @@ class StoreRoom:
         self.reserved["staging"] = SMALLEST_STAGING_BYTES
         self._budget.require(self.reserved)
         self.left_bytes = self._budget.available_bytes - sum(self.reserved.values())
-        self._take_shared(self)
+        # Lists come first, because every batch draws from them; wide staging keeps the disk busy.
+        self._take_lists(self)
+        more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, self.left_bytes)
+        self.take("staging", more_bytes & ~(SMALLEST_STAGING_BYTES - 1))
+
+    def require_parts(self, num_bytes: int) -> None:
+        """Reserve the smallest memory of the stores of all node types, then memory for neighbour lists.
+
+        Raises BudgetError, naming the smallest budget that works.
+        """
+        self._budget.require({**self.reserved, "feature stores": num_bytes})
+        self.left_bytes = self._budget.available_bytes - sum(self.reserved.values()) - num_bytes
+        self._take_lists(self)
+
+    def adopt(self, parts: Sequence[StoreRoom]) -> None:
+        """Add up the batches in flight and the staging of the stores of node types, which divided require_parts()."""
+        self.in_flight = together([part.in_flight for part in parts])
+        for name in ("mini-batches in flight", "staging"):
+            self.reserved[name] = sum(part.reserved[name] for part in parts)
 
     def take(self, name: str, num_bytes: int) -> None:
         """Add bytes that are left to a name."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from diskhop.protocols import Table, TableGroup
 from diskhop.stores import belady, direct, mapped, memory, pread, shared, static
+from diskhop.stores.group import open_group
+from diskhop.stores.group_share import grouped
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.packed import kind as packed
 
@@ -16,3 +19,8 @@ STORES: dict[str, StoreKind] = {
     "shared": shared.KIND,
     "packed": packed.KIND,
 }
+
+
+def store_kind(name: str, table: Table | None) -> StoreKind:
+    """Return the store of a name that serves this table: of a graph with types, one such store per type."""
+    return grouped(STORES[name], open_group) if isinstance(table, TableGroup) else STORES[name]

@@ -235,7 +235,9 @@ class _Work:
 
     def bytes_of(self, num_edges: int, num_sources: int, num_rows: int) -> int:
         """Bytes of a batch while it is computed, its features included."""
-        input_bytes = batch_bytes(self._dataset, _block_bytes(num_edges, num_sources, num_rows), num_sources)
+        input_bytes = batch_bytes(
+            self._dataset, _block_bytes(num_edges, num_sources, num_rows), np.empty(0, np.int64), num_sources
+        )
         input_bytes += self.added.of(num_sources, num_edges)
         return self._cost.bytes_of(num_edges, num_sources, num_rows) + input_bytes
 
