@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -155,30 +154,18 @@ def open_cached_topology(
 def count_neighbors(files: TopologyFiles, engine: Engine, pool: BufferPool) -> NDArray[Any]:
     """Count how often each node is a neighbour (nodes), by reading `indices` from front to back."""
     file = File(str(files.indices_path), "read")
-    starts, sources = _sources_of_lists(files)
-    counts = np.zeros(sources[-1][1], _count_dtype(files))
+    counts = np.zeros(files.num_nodes, _count_dtype(files))
     num_counted = 0
     for part in read_in_order(file, list_bytes(files), engine, pool):
         ids = part.view(files.index_dtype)
-        for (first, stop), (first_row, end_row) in zip(pairwise(starts), sources, strict=True):
-            begin, end = np.clip([first - num_counted, stop - num_counted], 0, len(ids)).tolist()
-            bad = count_ids(ids[begin:end], counts[first_row:end_row])
-            if bad < end - begin:
-                raise FormatError(
-                    f"{files.indices_path}: topology is damaged: indices[{num_counted + begin + bad}] is "
-                    f"{ids[begin + bad]}, the graph has {end_row - first_row} nodes; run 'diskhop verify'"
-                )
+        bad = count_ids(ids, counts)
+        if bad < len(ids):
+            raise FormatError(
+                f"{files.indices_path}: topology is damaged: indices[{num_counted + bad}] is {ids[bad]}, the graph has "
+                f"{files.num_nodes} nodes; run 'diskhop verify'"
+            )
         num_counted += len(ids)
     return counts
-
-
-def _sources_of_lists(files: TopologyFiles) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return where the edges of each type begin, then where the last ends; and the range of rows of their sources."""
-    types = files.types
-    if types is None:
-        return [0, files.num_edges], [(0, files.num_nodes)]
-    rows = list(pairwise(types.node_starts.tolist()))
-    return types.edge_starts.tolist(), [rows[number] for number in types.sources]
 
 
 def _place_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16]) -> tuple[NDArray[np.uint64], int]:
