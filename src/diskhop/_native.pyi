@@ -65,8 +65,12 @@ def aggregate_backward(
     grad_x: Any,
     num_threads: int,
     scratch: BufferPool | None = None,
+    adds: bool = False,
 ) -> None:
-    """Fill grad_x with the gradient of x, given that of out; both float32 or both bfloat16."""
+    """Fill grad_x with the gradient of x, given that of out; both float32 or both bfloat16.
+
+    adds: add to what grad_x has instead.
+    """
 
 # -- bind_attention.cpp --
 
@@ -98,6 +102,15 @@ def attention_backward(
 ) -> None:
     """Fill grad_source_scores and grad_target_scores."""
 
+def slot_softmax(indptr: Any, scores: Any, dropout: float, seed: int, out: Any, num_threads: int) -> None:
+    """Fill out (edges, heads) with the softmax of scores (edges, heads) over each target's edges; no loops."""
+
+def slot_softmax_backward(indptr: Any, attention: Any, grad_attention: Any, grad_scores: Any, num_threads: int) -> None:
+    """Fill grad_scores (edges, heads)."""
+
+def slot_products(indptr: Any, sources: Any, rows: Any, targets: Any, products: Any, num_threads: int) -> None:
+    """Fill products (edges, heads) with those of rows (sources, heads * dim) and targets (targets, heads * dim)."""
+
 def attend(
     indptr: Any,
     sources: Any,
@@ -108,10 +121,14 @@ def attend(
     rows: Any,
     out: Any,
     num_threads: int,
+    has_loops: bool = True,
+    is_attention: bool = True,
 ) -> None:
     """Fill out (end - begin, heads * dim) with sums for the targets begin .. end - 1.
 
     rows: (sources, heads * dim), or (sources, dim), which all heads read.
+    has_loops: whether every target has a self-loop; otherwise slots are edges.
+    is_attention: whether a set sign bit marks a dropped slot; otherwise weights may be negative.
     """
 
 def attend_backward_attention(
@@ -125,6 +142,8 @@ def attend_backward_attention(
     grad_out: Any,
     grad_attention: Any,
     num_threads: int,
+    has_loops: bool = True,
+    is_attention: bool = True,
 ) -> None:
     """Fill grad_attention (slots, heads) for the slots of targets begin .. end - 1."""
 
@@ -138,6 +157,8 @@ def attend_backward_rows(
     grad_out: Any,
     grad_rows: Any,
     num_threads: int,
+    has_loops: bool = True,
+    is_attention: bool = True,
 ) -> None:
     """Add to grad_rows (the size of rows) the gradient for targets begin .. end - 1."""
 

@@ -49,7 +49,7 @@ void aggregate_arrays(const InputArray<std::int32_t>& indptr, const InputArray<s
 void aggregate_arrays_backward(const InputArray<std::int32_t>& indptr, const InputArray<std::int32_t>& sources,
                                const Weights& edge_weights, const Weights& self_weights, bool is_mean,
                                const AnyConstMatrix& grad_out, const AnyMatrix& grad_x, unsigned num_threads,
-                               BufferPool* scratch) {
+                               BufferPool* scratch, bool adds) {
   if (grad_out.dtype() != grad_x.dtype()) throw std::invalid_argument("aggregate: gradients must have one dtype");
   const NeighborSums sums = as_sums(indptr, sources, edge_weights, self_weights, is_mean, {});
   visit_dtype(grad_x.dtype(), [&]<typename Value>(Value*) {
@@ -60,7 +60,7 @@ void aggregate_arrays_backward(const InputArray<std::int32_t>& indptr, const Inp
       const auto to = as_matrix<Value>(grad_x, "aggregate");
       const nb::gil_scoped_release unlocked;
       BufferPool unshared(0);
-      aggregate_backward(sums, from, to, scratch != nullptr ? *scratch : unshared, num_threads);
+      aggregate_backward(sums, from, to, scratch != nullptr ? *scratch : unshared, num_threads, adds);
     }
   });
 }
@@ -77,7 +77,7 @@ void bind_aggregate(nb::module_& module) {
   module.def("aggregate_backward", &aggregate_arrays_backward, "indptr"_a.noconvert(), "sources"_a.noconvert(),
              "edge_weights"_a.noconvert().none(), "self_weights"_a.noconvert().none(), "is_mean"_a,
              "grad_out"_a.noconvert(), "grad_x"_a.noconvert(), "num_threads"_a, "scratch"_a = nb::none(),
-             "Fill the gradient of aggregate()'s x; see aggregate.hpp.");
+             "adds"_a = false, "Fill the gradient of aggregate()'s x; see aggregate.hpp.");
 }
 
 }  // namespace diskhop

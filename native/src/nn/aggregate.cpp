@@ -73,6 +73,11 @@ template <typename Task>
   }
 }
 
+/// Whether own rows are part of the result: by a weight, or next to the sum.
+[[nodiscard]] inline bool reads_own_rows(const NeighborSums& sums, std::size_t num_columns, std::size_t sum_columns) {
+  return !sums.self_weights.empty() || sum_columns != num_columns;
+}
+
 template <typename In, typename Out>
 struct SumTargets {
   const NeighborSums& sums;
@@ -87,6 +92,7 @@ struct SumTargets {
   [[gnu::always_inline]] void columns(std::size_t begin, std::size_t end, std::size_t column,
                                       std::size_t last_count) const {
     const float* weights = sums.edge_weights.empty() ? nullptr : sums.edge_weights.data();
+    const bool reads_own = reads_own_rows(sums, x.num_columns, out.num_columns);
     const std::size_t last_edge = sums.indptr[end];
     std::size_t first_edge = sums.indptr[begin];
     for (std::size_t target = begin; target < end; ++target) {
@@ -95,17 +101,19 @@ struct SumTargets {
       add_rows(sums.sources.data(), weights, x, first_edge, end_edge, last_edge, column, last_count, sum);
       const bool divides = sums.is_mean && end_edge > first_edge;
       const auto divisor = static_cast<float>(end_edge - first_edge);
-      const In* own = row_of(x, sums.own_rows.empty() ? target : sums.own_rows[target]) + column;
       Out* to = out.data + target * out.stride + column;
       for (std::size_t vector = 0; vector < num_vectors; ++vector) {
         const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
         Floats values = sum.vectors[vector];
         if (divides) values /= divisor;
-        Floats own_values;
-        load(own + vector * vector_floats, count, own_values);
-        if (!sums.self_weights.empty()) values += own_values * sums.self_weights[target];
+        if (reads_own) {
+          const In* own = row_of(x, sums.own_rows.empty() ? target : sums.own_rows[target]) + column;
+          Floats own_values;
+          load(own + vector * vector_floats, count, own_values);
+          if (!sums.self_weights.empty()) values += own_values * sums.self_weights[target];
+          if (out.num_columns != x.num_columns) store(to + x.num_columns + vector * vector_floats, count, own_values);
+        }
         store(to + vector * vector_floats, count, values);
-        if (out.num_columns != x.num_columns) store(to + x.num_columns + vector * vector_floats, count, own_values);
       }
       first_edge = end_edge;
     }
@@ -158,6 +166,7 @@ struct SumReaders {
   const ReadersOfRows& readers;
   const Matrix<const Value>& grad_out;
   const Matrix<Value>& grad_x;
+  bool adds;
 
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
     for_columns(*this, grad_x.num_columns, begin, end);
@@ -167,15 +176,24 @@ struct SumReaders {
   [[gnu::always_inline]] void columns(std::size_t begin, std::size_t end, std::size_t column,
                                       std::size_t last_count) const {
     const bool has_own_columns = grad_out.num_columns != grad_x.num_columns;
+    const bool reads_own = reads_own_rows(sums, grad_x.num_columns, grad_out.num_columns);
     const std::size_t num_targets = sums.num_targets();
     const std::int32_t* indptr = readers.indptr();
     for (std::size_t row = begin; row < end; ++row) {
       Accumulator<num_vectors> sum{};
-      if (row < num_targets) {
+      Value* to = grad_x.data + row * grad_x.stride + column;
+      for (std::size_t vector = 0; adds && vector < num_vectors; ++vector) {
+        load(to + vector * vector_floats, vector + 1 == num_vectors ? last_count : vector_floats, sum.vectors[vector]);
+      }
+      if (reads_own && row < num_targets) {
         const Value* own = row_of(grad_out, row) + column;
         for (std::size_t vector = 0; vector < num_vectors; ++vector) {
           const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
-          if (has_own_columns) load(own + grad_x.num_columns + vector * vector_floats, count, sum.vectors[vector]);
+          if (has_own_columns) {
+            Floats values;
+            load(own + grad_x.num_columns + vector * vector_floats, count, values);
+            sum.vectors[vector] = adds ? sum.vectors[vector] + values : values;
+          }
           if (!sums.self_weights.empty()) {
             Floats values;
             load(own + vector * vector_floats, count, values);
@@ -185,7 +203,6 @@ struct SumReaders {
       }
       add_rows(readers.targets(), readers.weights(), grad_out, indptr[row], indptr[row + 1], indptr[end], column,
                last_count, sum);
-      Value* to = grad_x.data + row * grad_x.stride + column;
       for (std::size_t vector = 0; vector < num_vectors; ++vector) {
         store(to + vector * vector_floats, vector + 1 == num_vectors ? last_count : vector_floats, sum.vectors[vector]);
       }
@@ -211,7 +228,7 @@ void check_rows(const char* what, std::span<const std::int32_t> rows, std::size_
 }
 
 // Checked before anything is written: the kernels use these as indices.
-void check(const NeighborSums& sums, std::size_t num_rows) {
+void check(const NeighborSums& sums, std::size_t num_rows, bool reads_own) {
   require(!sums.indptr.empty() && sums.indptr.front() == 0, "aggregate: indptr must start with 0");
   bool ascends = true;
   for (std::size_t target = 0; target + 1 < sums.indptr.size(); ++target) {
@@ -221,7 +238,7 @@ void check(const NeighborSums& sums, std::size_t num_rows) {
   const auto num_edges = static_cast<std::size_t>(sums.indptr.back());
   require(num_edges <= sums.sources.size(), "aggregate: indptr must end within the sources");
   if (sums.own_rows.empty()) {
-    require(sums.num_targets() <= num_rows, "aggregate: targets must be the first of the sources' rows");
+    require(!reads_own || sums.num_targets() <= num_rows, "aggregate: targets must be the first of the sources' rows");
   } else {
     require(sums.own_rows.size() == sums.num_targets(), "aggregate: own rows must be one for each target");
   }
@@ -248,7 +265,7 @@ void share_rows(const Task& task, std::size_t num_rows, std::size_t num_values, 
 template <typename In, typename Out>
 void aggregate(const NeighborSums& sums, const Matrix<const In>& x, const Matrix<Out>& out, unsigned num_threads,
                InstructionSet instructions) {
-  check(sums, x.num_rows);
+  check(sums, x.num_rows, reads_own_rows(sums, x.num_columns, out.num_columns));
   require(out.num_rows == sums.num_targets(), "aggregate: out must have a row for each target");
   require(out.num_columns == x.num_columns || out.num_columns == 2 * x.num_columns,
           "aggregate: out must have the columns of x, once or twice");
@@ -260,14 +277,14 @@ void aggregate(const NeighborSums& sums, const Matrix<const In>& x, const Matrix
 
 template <typename Value>
 void aggregate_backward(const NeighborSums& sums, const Matrix<const Value>& grad_out, const Matrix<Value>& grad_x,
-                        BufferPool& scratch, unsigned num_threads, InstructionSet instructions) {
-  check(sums, grad_x.num_rows);
+                        BufferPool& scratch, unsigned num_threads, bool adds, InstructionSet instructions) {
+  check(sums, grad_x.num_rows, reads_own_rows(sums, grad_x.num_columns, grad_out.num_columns));
   require(sums.own_rows.empty(), "aggregate: there is no gradient for rows that lie anywhere");
   require(grad_out.num_rows == sums.num_targets(), "aggregate: the gradient must have a row for each target");
   require(grad_out.num_columns == grad_x.num_columns || grad_out.num_columns == 2 * grad_x.num_columns,
           "aggregate: the gradient must have the columns of x, once or twice");
   const ReadersOfRows readers(sums, grad_x.num_rows, scratch);
-  const SumReaders<Value> task{sums, readers, grad_out, grad_x};
+  const SumReaders<Value> task{sums, readers, grad_out, grad_x, adds};
   const std::size_t num_values = (grad_x.num_rows + static_cast<std::size_t>(sums.indptr.back())) * grad_x.num_columns;
   share_rows(task, grad_x.num_rows, num_values, num_threads, instructions);
 }
@@ -285,8 +302,8 @@ template void aggregate(const NeighborSums&, const Matrix<const Bfloat16>&, cons
 template void aggregate(const NeighborSums&, const Matrix<const Float16>&, const Matrix<Bfloat16>&, unsigned,
                         InstructionSet);
 template void aggregate_backward(const NeighborSums&, const Matrix<const float>&, const Matrix<float>&, BufferPool&,
-                                 unsigned, InstructionSet);
+                                 unsigned, bool, InstructionSet);
 template void aggregate_backward(const NeighborSums&, const Matrix<const Bfloat16>&, const Matrix<Bfloat16>&,
-                                 BufferPool&, unsigned, InstructionSet);
+                                 BufferPool&, unsigned, bool, InstructionSet);
 
 }  // namespace diskhop

@@ -72,6 +72,18 @@ template <typename Step>
 
 // -- forward --
 
+/// Subtracts the largest score of a target from those at first .. last.
+template <std::size_t heads>
+[[gnu::always_inline]] inline void subtract(const Matrix<float>& attention, float* first, const float* last,
+                                            std::size_t count, const Lanes<heads>& largest) {
+  for (float* slot = first; slot != last; slot += attention.stride) {
+    Lanes<heads> score;
+    load_lanes<heads>(slot, count, score);
+    score -= largest;
+    store_lanes<heads>(slot, count, score);
+  }
+}
+
 /// Computes scores, minus the largest of each target.
 struct ScoreStep {
   const NeighborLists& lists;
@@ -81,29 +93,46 @@ struct ScoreStep {
   template <std::size_t heads>
   [[gnu::always_inline]] void run(std::size_t target, std::size_t head, std::size_t count) const {
     const auto end_edge = static_cast<std::size_t>(lists.indptr[target + 1]);
+    const std::size_t end = slots_end(lists, end_edge);
     Lanes<heads> of_target;
     load_lanes<heads>(scores.of_targets.data + target * scores.of_targets.stride + head, count, of_target);
     Lanes<heads> largest = Lanes<heads>{} - infinity;
     float* const first = attention.data + first_slot(lists, target) * attention.stride + head;
     float* slot = first;
-    for (auto edge = static_cast<std::size_t>(lists.indptr[target]); edge <= end_edge; ++edge) {
+    for (auto edge = static_cast<std::size_t>(lists.indptr[target]); edge < end; ++edge) {
       const std::size_t row = row_of_slot(lists, target, edge, end_edge);
       Lanes<heads> score;
       load_lanes<heads>(scores.of_sources.data + row * scores.of_sources.stride + head, count, score);
       score += of_target;
       score = score > 0 ? score : score * scores.negative_slope;
       // A self-loop of the graph is no slot of the softmax.
-      if (row == target && edge < end_edge) score = Lanes<heads>{} - infinity;
+      if (lists.has_loops && row == target && edge < end_edge) score = Lanes<heads>{} - infinity;
       largest = score <= largest ? largest : score;  // NaN reaches the result through the sum
       store_lanes<heads>(slot, count, score);
       slot += attention.stride;
     }
-    for (float* again = first; again != slot; again += attention.stride) {
+    subtract<heads>(attention, first, slot, count, largest);
+  }
+};
+
+/// Copies scores that slots have of their own, minus the largest of each target.
+struct SlotScoreStep {
+  const NeighborLists& lists;
+  const Matrix<const float>& scores;
+  const Matrix<float>& attention;
+
+  template <std::size_t heads>
+  [[gnu::always_inline]] void run(std::size_t target, std::size_t head, std::size_t count) const {
+    const std::size_t first = first_slot(lists, target), last = first_slot(lists, target + 1);
+    Lanes<heads> largest = Lanes<heads>{} - infinity;
+    for (std::size_t slot = first; slot < last; ++slot) {
       Lanes<heads> score;
-      load_lanes<heads>(again, count, score);
-      score -= largest;
-      store_lanes<heads>(again, count, score);
+      load_lanes<heads>(scores.data + slot * scores.stride + head, count, score);
+      largest = score <= largest ? largest : score;  // NaN reaches the result through the sum
+      store_lanes<heads>(attention.data + slot * attention.stride + head, count, score);
     }
+    float* const values = attention.data + head;
+    subtract<heads>(attention, values + first * attention.stride, values + last * attention.stride, count, largest);
   }
 };
 
@@ -154,8 +183,9 @@ struct NormalizeStep {
   }
 };
 
+template <typename Score>
 struct SoftmaxTask {
-  ScoreStep score;
+  Score score;
   NormalizeStep normalize;
 
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
@@ -228,6 +258,39 @@ struct GradStep {
   }
 };
 
+/// Computes gradients of scores that slots have of their own.
+struct SlotGradStep {
+  const NeighborLists& lists;
+  const Matrix<const float>& attention;
+  const Matrix<const float>& grad_attention;
+  const Matrix<float>& grad_scores;  // (slots, heads)
+
+  [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
+    run_heads(*this, attention.num_columns, begin, end);
+  }
+
+  template <std::size_t heads>
+  [[gnu::always_inline]] void run(std::size_t target, std::size_t head, std::size_t count) const {
+    const std::size_t stride = attention.stride;
+    const std::size_t first = first_slot(lists, target) * stride + head;
+    const std::size_t last = first_slot(lists, target + 1) * stride + head;
+    Lanes<heads> value;
+    Lanes<heads> grad;
+    Lanes<heads> sum{};
+    for (std::size_t slot = first; slot != last; slot += stride) {
+      load_lanes<heads>(attention.data + slot, count, value);
+      load_lanes<heads>(grad_attention.data + slot, count, grad);
+      sum += (value < 0 ? -value : value) * grad;
+    }
+    for (std::size_t slot = first; slot != last; slot += stride) {
+      load_lanes<heads>(attention.data + slot, count, value);
+      load_lanes<heads>(grad_attention.data + slot, count, grad);
+      grad = (value < 0 ? -value : value) * (grad - sum);
+      store_lanes<heads>(grad_scores.data + slot, count, grad);
+    }
+  }
+};
+
 /// Adds the slots' gradients to those of the sources that a lane owns.
 struct SpreadStep {
   const NeighborLists& lists;
@@ -243,8 +306,9 @@ struct SpreadStep {
   template <std::size_t heads>
   [[gnu::always_inline]] void run(std::size_t target, std::size_t head, std::size_t count) const {
     const auto end_edge = static_cast<std::size_t>(lists.indptr[target + 1]);
+    const std::size_t end = slots_end(lists, end_edge);
     const float* slot = grad_scores.data + first_slot(lists, target) * grad_scores.stride + head;
-    for (auto edge = static_cast<std::size_t>(lists.indptr[target]); edge <= end_edge; ++edge) {
+    for (auto edge = static_cast<std::size_t>(lists.indptr[target]); edge < end; ++edge) {
       const std::size_t row = row_of_slot(lists, target, edge, end_edge);
       if (share.owns(row)) {
         float* to = grad_of_sources.data + row * grad_of_sources.stride + head;
@@ -271,13 +335,41 @@ void check_scores(const NeighborLists& lists, const AttentionScores& scores, con
       "scores must have a column for each head");
 }
 
+/// Sources are not read, so they are not checked.
+void check_slot_scores(const NeighborLists& lists, const Matrix<const float>& one, const Matrix<const float>& other) {
+  require_attention(!lists.has_loops, "scores by slot need lists without loops");
+  check_indptr(lists, {0, lists.num_targets()});
+  check_slots(lists, one);
+  check_slots(lists, other);
+  require_attention(one.num_columns == other.num_columns, "scores and attention must have the same number of heads");
+}
+
 }  // namespace
 
 void attention(const NeighborLists& lists, const AttentionScores& scores, const AttentionDropout& dropout,
                const Matrix<float>& attention, unsigned num_threads, InstructionSet instructions) {
   check_scores(lists, scores, as_const(attention));
   require_attention(dropout.probability >= 0 && dropout.probability <= 1, "dropout must be from 0 to 1");
-  const SoftmaxTask task{{lists, scores, attention}, {lists, dropout, attention}};
+  const SoftmaxTask<ScoreStep> task{{lists, scores, attention}, {lists, dropout, attention}};
+  share_targets({0, lists.num_targets()}, useful_threads(num_threads, lists.num_slots() * attention.num_columns),
+                [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
+}
+
+void slot_softmax(const NeighborLists& lists, const Matrix<const float>& scores, const AttentionDropout& dropout,
+                  const Matrix<float>& attention, unsigned num_threads, InstructionSet instructions) {
+  check_slot_scores(lists, scores, as_const(attention));
+  require_attention(dropout.probability >= 0 && dropout.probability <= 1, "dropout must be from 0 to 1");
+  const SoftmaxTask<SlotScoreStep> task{{lists, scores, attention}, {lists, dropout, attention}};
+  share_targets({0, lists.num_targets()}, useful_threads(num_threads, lists.num_slots() * attention.num_columns),
+                [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
+}
+
+void slot_softmax_backward(const NeighborLists& lists, const Matrix<const float>& attention,
+                           const Matrix<const float>& grad_attention, const Matrix<float>& grad_scores,
+                           unsigned num_threads, InstructionSet instructions) {
+  check_slot_scores(lists, attention, as_const(grad_scores));
+  check_slot_scores(lists, grad_attention, as_const(grad_scores));
+  const SlotGradStep task{lists, attention, grad_attention, grad_scores};
   share_targets({0, lists.num_targets()}, useful_threads(num_threads, lists.num_slots() * attention.num_columns),
                 [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
 }

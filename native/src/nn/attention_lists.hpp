@@ -19,7 +19,12 @@ inline constexpr std::size_t turn_targets = 256;
 inline constexpr std::size_t min_thread_values = 1 << 15;
 
 [[nodiscard]] inline std::size_t first_slot(const NeighborLists& lists, std::size_t target) {
-  return static_cast<std::size_t>(lists.indptr[target]) + target;
+  return static_cast<std::size_t>(lists.indptr[target]) + (lists.has_loops ? target : 0);
+}
+
+/// The end of a target's slots, counted as its edges are: one more with a loop.
+[[nodiscard]] inline std::size_t slots_end(const NeighborLists& lists, std::size_t end_edge) {
+  return end_edge + (lists.has_loops ? 1 : 0);
 }
 
 /// Row of a slot of `target`: that of edge `edge`, or the target's own at the end of its list.
@@ -29,16 +34,15 @@ inline constexpr std::size_t min_thread_values = 1 << 15;
 }
 
 /// Factor of a row: 0 if dropout has set the sign.
-[[nodiscard, gnu::always_inline]] inline float coefficient(float attention, float scale) {
-  return std::signbit(attention) ? 0.0F : attention * scale;
+[[nodiscard, gnu::always_inline]] inline float coefficient(float value, const SlotWeights& weights) {
+  return weights.is_attention && std::signbit(value) ? 0.0F : value * weights.scale;
 }
 
 inline void require_attention(bool holds, const char* rule) {
   if (!holds) throw std::invalid_argument(std::string("attention: ") + rule);
 }
 
-/// Checked before anything is written: the kernels use these as indices.
-inline void check_lists(const NeighborLists& lists, TargetRange range, std::size_t num_rows) {
+inline void check_indptr(const NeighborLists& lists, TargetRange range) {
   require_attention(!lists.indptr.empty() && lists.indptr.front() == 0, "indptr must start with 0");
   require_attention(range.begin <= range.end && range.end <= lists.num_targets(), "the range must be of targets");
   bool ascends = lists.indptr[range.begin] >= 0;
@@ -46,9 +50,14 @@ inline void check_lists(const NeighborLists& lists, TargetRange range, std::size
     ascends &= lists.indptr[target] <= lists.indptr[target + 1];
   }
   require_attention(ascends && lists.indptr.back() >= lists.indptr[range.end], "indptr must ascend");
+}
+
+/// Checked before anything is written: the kernels use these as indices.
+inline void check_lists(const NeighborLists& lists, TargetRange range, std::size_t num_rows) {
+  check_indptr(lists, range);
   require_attention(static_cast<std::size_t>(lists.indptr.back()) <= lists.sources.size(),
                     "indptr must end within the sources");
-  require_attention(range.end <= num_rows, "targets must be the first of the rows");
+  require_attention(!lists.has_loops || range.end <= num_rows, "targets must be the first of the rows");
   std::uint32_t largest = 0;
   // A negative id is a large one without its sign.
   for (std::int32_t edge = lists.indptr[range.begin]; edge < lists.indptr[range.end]; ++edge) {

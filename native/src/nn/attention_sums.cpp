@@ -30,17 +30,20 @@ template <typename Value>
 struct TargetList {
   std::size_t edge;
   std::size_t end_edge;
+  std::size_t end;  // of the slots
   std::size_t slot;
 
   [[gnu::always_inline]] TargetList(const NeighborLists& lists, std::size_t target)
-      : edge(lists.indptr[target]), end_edge(lists.indptr[target + 1]), slot(edge + target) {}
+      : edge(lists.indptr[target]),
+        end_edge(lists.indptr[target + 1]),
+        end(slots_end(lists, end_edge)),
+        slot(first_slot(lists, target)) {}
 };
 
 template <typename Value>
 struct SumTask {
   const NeighborLists& lists;
-  const Matrix<const float>& attention;
-  float scale;
+  const SlotWeights& weights;
   const Matrix<const Value>& rows;
   const Matrix<float>& out;
   std::size_t first_target;  // target of out's first row
@@ -71,11 +74,11 @@ struct SumTask {
                                           std::size_t count) const {
     Floats sums[num_vectors] = {};
     const TargetList list(lists, target);
-    const float* weight = attention.data + list.slot * attention.stride + head;
+    const float* weight = weights.values.data + list.slot * weights.values.stride + head;
     const Value* from = rows.data + head * columns.row_step + column;
-    for (std::size_t edge = list.edge; edge <= list.end_edge; ++edge, weight += attention.stride) {
+    for (std::size_t edge = list.edge; edge < list.end; ++edge, weight += weights.values.stride) {
       const Value* row = from + row_of_slot(lists, target, edge, list.end_edge) * rows.stride;
-      const float factor = coefficient(*weight, scale);
+      const float factor = coefficient(*weight, weights);
       for (std::size_t vector = 0; vector < num_vectors; ++vector) {
         Floats values;
         load(row + vector * vector_floats, count, values);
@@ -99,11 +102,10 @@ struct SumTask {
 template <typename Value>
 struct ProductTask {
   const NeighborLists& lists;
-  const Matrix<const float>& attention;
-  float scale;
+  const SlotWeights& weights;
   const Matrix<const Value>& rows;
   const Matrix<const float>& grad_out;
-  const Matrix<float>& grad_attention;
+  const Matrix<float>& grad_weights;
   std::size_t first_target;
   HeadColumns columns;
 
@@ -120,13 +122,13 @@ struct ProductTask {
   [[gnu::always_inline]] void multiply(std::size_t target) const {
     const TargetList list(lists, target);
     const float* grad = grad_out.data + (target - first_target) * grad_out.stride;
-    std::size_t slot = list.slot * attention.stride;
-    for (std::size_t edge = list.edge; edge <= list.end_edge; ++edge) {
+    std::size_t slot = list.slot * grad_weights.stride;
+    for (std::size_t edge = list.edge; edge < list.end; ++edge) {
       const Value* row = rows.data + row_of_slot(lists, target, edge, list.end_edge) * rows.stride;
       for (std::size_t head = 0; head < columns.num_heads; ++head, ++slot) {
-        grad_attention.data[slot] = std::signbit(attention.data[slot])
-                                        ? 0.0F
-                                        : scale * product(row + head * columns.row_step, grad + head * columns.dim);
+        const bool is_dropped = weights.is_attention && std::signbit(weights.values.data[slot]);
+        grad_weights.data[slot] =
+            is_dropped ? 0.0F : weights.scale * product(row + head * columns.row_step, grad + head * columns.dim);
       }
     }
   }
@@ -153,8 +155,7 @@ struct ProductTask {
 struct SpreadTask {
   const NeighborLists& lists;
   TargetRange range;
-  const Matrix<const float>& attention;
-  float scale;
+  const SlotWeights& weights;
   const Matrix<const float>& grad_out;
   const Matrix<float>& grad_rows;
   HeadColumns columns;
@@ -165,23 +166,23 @@ struct SpreadTask {
     auto ahead = static_cast<std::size_t>(lists.indptr[range.begin]);
     for (std::size_t target = range.begin; target < range.end; ++target) {
       const TargetList list(lists, target);
-      const float* weights = attention.data + list.slot * attention.stride;
+      const float* factors = weights.values.data + list.slot * weights.values.stride;
       const float* grad = grad_out.data + (target - range.begin) * grad_out.stride;
       const std::size_t ready = std::min(last_edge, list.end_edge + edges_ahead);
       for (; ahead < ready; ++ahead) {
         const auto row = static_cast<std::size_t>(lists.sources[ahead]);
         if (share.owns(row)) prefetch_row(grad_rows.data + row * grad_rows.stride, grad_rows.num_columns);
       }
-      for (std::size_t edge = list.edge; edge <= list.end_edge; ++edge, weights += attention.stride) {
+      for (std::size_t edge = list.edge; edge < list.end; ++edge, factors += weights.values.stride) {
         const std::size_t row = row_of_slot(lists, target, edge, list.end_edge);
-        if (share.owns(row)) add(weights, grad, grad_rows.data + row * grad_rows.stride);
+        if (share.owns(row)) add(factors, grad, grad_rows.data + row * grad_rows.stride);
       }
     }
   }
 
-  [[gnu::always_inline]] void add(const float* weights, const float* grad, float* to) const {
+  [[gnu::always_inline]] void add(const float* factors, const float* grad, float* to) const {
     for (std::size_t head = 0; head < columns.num_heads; ++head) {
-      const float factor = coefficient(weights[head], scale);
+      const float factor = coefficient(factors[head], weights);
       for (std::size_t column = 0; column < columns.dim; column += vector_floats) {
         const std::size_t count = std::min(vector_floats, columns.dim - column);
         Floats sum;
@@ -195,13 +196,13 @@ struct SpreadTask {
   }
 };
 
-/// Checks the arguments of all three functions: rows of `row_columns`, sums of `sums`.
-HeadColumns check_sums(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention,
+/// Checks the arguments of all functions: values by slot, rows of `row_columns`, sums of `sums`.
+HeadColumns check_sums(const NeighborLists& lists, TargetRange range, const Matrix<const float>& by_slot,
                        std::size_t num_rows, std::size_t row_columns, const Matrix<const float>& sums) {
   check_lists(lists, range, num_rows);
-  check_slots(lists, attention);
+  check_slots(lists, by_slot);
   require_attention(sums.num_rows == range.end - range.begin, "sums must have a row for each target of the range");
-  const std::size_t num_heads = attention.num_columns;
+  const std::size_t num_heads = by_slot.num_columns;
   require_attention(row_columns > 0 && sums.num_columns % num_heads == 0 &&
                         (sums.num_columns == row_columns || sums.num_columns == row_columns * num_heads),
                     "sums must have the columns of the rows, or that number per head");
@@ -216,48 +217,64 @@ std::size_t threads_for(const NeighborLists& lists, TargetRange range, std::size
 }  // namespace
 
 template <typename Value>
-void attend(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention, float scale,
-            const Matrix<const Value>& rows, const Matrix<float>& out, unsigned num_threads,
-            InstructionSet instructions) {
-  const HeadColumns columns = check_sums(lists, range, attention, rows.num_rows, rows.num_columns, as_const(out));
-  const SumTask<Value> task{lists, attention, scale, rows, out, range.begin, columns};
+void attend(const NeighborLists& lists, TargetRange range, const SlotWeights& weights, const Matrix<const Value>& rows,
+            const Matrix<float>& out, unsigned num_threads, InstructionSet instructions) {
+  const HeadColumns columns = check_sums(lists, range, weights.values, rows.num_rows, rows.num_columns, as_const(out));
+  const SumTask<Value> task{lists, weights, rows, out, range.begin, columns};
   share_targets(range, threads_for(lists, range, out.num_columns, num_threads),
                 [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
 }
 
 template <typename Value>
-void attend_backward_attention(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention,
-                               float scale, const Matrix<const Value>& rows, const Matrix<const float>& grad_out,
+void attend_backward_attention(const NeighborLists& lists, TargetRange range, const SlotWeights& weights,
+                               const Matrix<const Value>& rows, const Matrix<const float>& grad_out,
                                const Matrix<float>& grad_attention, unsigned num_threads, InstructionSet instructions) {
-  const HeadColumns columns = check_sums(lists, range, attention, rows.num_rows, rows.num_columns, grad_out);
-  check_slots(lists, as_const(grad_attention));
-  require_attention(grad_attention.num_columns == attention.num_columns,
-                    "attention and its gradient must have the same number of heads");
-  const ProductTask<Value> task{lists, attention, scale, rows, grad_out, grad_attention, range.begin, columns};
+  const HeadColumns columns =
+      check_sums(lists, range, as_const(grad_attention), rows.num_rows, rows.num_columns, grad_out);
+  if (weights.is_attention) {
+    check_slots(lists, weights.values);
+    require_attention(grad_attention.num_columns == weights.values.num_columns,
+                      "attention and its gradient must have the same number of heads");
+  }
+  const ProductTask<Value> task{lists, weights, rows, grad_out, grad_attention, range.begin, columns};
   share_targets(range, threads_for(lists, range, grad_out.num_columns, num_threads),
                 [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
 }
 
-void attend_backward_rows(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention,
-                          float scale, const Matrix<const float>& grad_out, const Matrix<float>& grad_rows,
-                          unsigned num_threads, InstructionSet instructions) {
-  const HeadColumns columns = check_sums(lists, range, attention, grad_rows.num_rows, grad_rows.num_columns, grad_out);
+template <typename Value>
+void slot_products(const NeighborLists& lists, const Matrix<const Value>& rows, const Matrix<const float>& targets,
+                   const Matrix<float>& products, unsigned num_threads, InstructionSet instructions) {
+  require_attention(rows.num_columns == targets.num_columns, "sources and targets must have the same columns");
+  // The product of a slot's row with its target's gradient is the gradient of a weight that nothing drops.
+  attend_backward_attention(lists, {0, lists.num_targets()}, {.values = {}, .scale = 1, .is_attention = false}, rows,
+                            targets, products, num_threads, instructions);
+}
+
+void attend_backward_rows(const NeighborLists& lists, TargetRange range, const SlotWeights& weights,
+                          const Matrix<const float>& grad_out, const Matrix<float>& grad_rows, unsigned num_threads,
+                          InstructionSet instructions) {
+  const HeadColumns columns =
+      check_sums(lists, range, weights.values, grad_rows.num_rows, grad_rows.num_columns, grad_out);
   const std::size_t num_shares = threads_for(lists, range, grad_out.num_columns, num_threads);
   share_turns(num_shares, num_shares, [&](std::size_t turn, std::size_t) {
-    const SpreadTask task{lists, range, attention, scale, grad_out, grad_rows, columns, {turn, num_shares}};
+    const SpreadTask task{lists, range, weights, grad_out, grad_rows, columns, {turn, num_shares}};
     run_with(instructions, task);
   });
 }
 
-template void attend(const NeighborLists&, TargetRange, const Matrix<const float>&, float, const Matrix<const float>&,
+template void attend(const NeighborLists&, TargetRange, const SlotWeights&, const Matrix<const float>&,
                      const Matrix<float>&, unsigned, InstructionSet);
-template void attend(const NeighborLists&, TargetRange, const Matrix<const float>&, float,
-                     const Matrix<const Bfloat16>&, const Matrix<float>&, unsigned, InstructionSet);
-template void attend_backward_attention(const NeighborLists&, TargetRange, const Matrix<const float>&, float,
+template void attend(const NeighborLists&, TargetRange, const SlotWeights&, const Matrix<const Bfloat16>&,
+                     const Matrix<float>&, unsigned, InstructionSet);
+template void attend_backward_attention(const NeighborLists&, TargetRange, const SlotWeights&,
                                         const Matrix<const float>&, const Matrix<const float>&, const Matrix<float>&,
                                         unsigned, InstructionSet);
-template void attend_backward_attention(const NeighborLists&, TargetRange, const Matrix<const float>&, float,
+template void attend_backward_attention(const NeighborLists&, TargetRange, const SlotWeights&,
                                         const Matrix<const Bfloat16>&, const Matrix<const float>&, const Matrix<float>&,
                                         unsigned, InstructionSet);
+template void slot_products(const NeighborLists&, const Matrix<const float>&, const Matrix<const float>&,
+                            const Matrix<float>&, unsigned, InstructionSet);
+template void slot_products(const NeighborLists&, const Matrix<const Bfloat16>&, const Matrix<const float>&,
+                            const Matrix<float>&, unsigned, InstructionSet);
 
 }  // namespace diskhop

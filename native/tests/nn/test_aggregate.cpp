@@ -196,12 +196,42 @@ void gradients_have_the_bits_of_their_definition(const std::string& format) {
       for (const InstructionSet instructions : supported_instruction_sets()) {
         for (const unsigned num_threads : {1U, 3U}) {
           Rows<Value> out(lists.num_rows, num_columns);
-          aggregate_backward(sums, grad.view(), out.writable(), scratch, num_threads, instructions);
+          aggregate_backward(sums, grad.view(), out.writable(), scratch, num_threads, false, instructions);
           check_same(out, expected, "gradient " + format + ", set " + std::to_string(static_cast<int>(instructions)));
         }
       }
     }
   }
+}
+
+void gradients_add_to_others() {
+  std::mt19937 random(4);
+  const Lists lists(50, 80, random);
+  Rows<float> grad(50, 37);
+  grad.fill(random);
+  Rows<float> once(80, 37);
+  aggregate_backward(lists.mean(), grad.view(), once.writable(), scratch, 2);
+  Rows<float> twice = once;
+  aggregate_backward(lists.mean(), grad.view(), twice.writable(), scratch, 2, true);
+  for (std::size_t row = 0; row < 80; ++row) {
+    for (std::size_t column = 0; column < 37; ++column) {
+      const float one = once.at(row, column);
+      check(std::abs(twice.at(row, column) - 2 * one) <= 1e-5F * (1 + std::abs(one)), "a gradient added to itself");
+    }
+  }
+}
+
+void targets_that_are_no_rows() {
+  const std::vector<std::int32_t> indptr{0, 1, 1, 3};
+  const std::vector<std::int32_t> sources{0, 0, 0};
+  const NeighborSums sums{.indptr = indptr, .sources = sources, .edge_weights = {}, .self_weights = {}};
+  Rows<float> x(1, 2);
+  x.to(0, 0) = 3;
+  Rows<float> out(3, 2);
+  aggregate(sums, x.view(), out.writable(), 1);
+  check(out.at(0, 0) == 3 && out.at(1, 0) == 0 && out.at(2, 0) == 6, "sums of one row for three targets");
+  Rows<float> wide(3, 4);
+  check_throws<std::invalid_argument>([&] { aggregate(sums, x.view(), wide.writable(), 1); }, "own rows outside x");
 }
 
 void every_value_of_16_bits_is_read_exactly() {
@@ -292,6 +322,8 @@ int main() {
   sums_have_the_bits_of_their_definition<Bfloat16, Bfloat16>("bfloat16");
   gradients_have_the_bits_of_their_definition<float>("float");
   gradients_have_the_bits_of_their_definition<Bfloat16>("bfloat16");
+  gradients_add_to_others();
+  targets_that_are_no_rows();
   every_value_of_16_bits_is_read_exactly();
   rounding_to_16_bits_is_to_nearest_even();
   mismatched_sizes_are_refused();

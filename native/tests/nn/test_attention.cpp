@@ -64,6 +64,7 @@ struct Case {
   std::size_t num_sources;
   std::size_t heads;
   std::size_t dim;
+  bool has_loops = true;
 
   Case(std::size_t num_targets, std::size_t num_sources_, std::size_t heads_, std::size_t dim_)
       : num_sources(num_sources_), heads(heads_), dim(dim_) {
@@ -78,7 +79,7 @@ struct Case {
     }
   }
 
-  [[nodiscard]] NeighborLists lists() const { return {indptr, sources}; }
+  [[nodiscard]] NeighborLists lists() const { return {indptr, sources, has_loops}; }
 };
 
 std::vector<float> random_values(std::size_t count, std::uint64_t key) {
@@ -116,6 +117,7 @@ std::vector<float> run_all(const Case& problem, bool shares_rows, double dropout
   const AttentionDropout drop{dropout, 7};
   attention(lists, scores, drop, matrix<float>(weights, heads), num_threads, instructions);
   const auto attended = matrix<const float>(weights, heads);
+  const SlotWeights factors{.values = attended, .scale = drop.scale()};
   const std::size_t middle = num_targets / 3;
   const std::size_t width = heads * problem.dim;
   for (const TargetRange range : {TargetRange{0, middle}, TargetRange{middle, num_targets}}) {
@@ -123,13 +125,12 @@ std::vector<float> run_all(const Case& problem, bool shares_rows, double dropout
     const Matrix<float> part{out.data() + range.begin * width, count, width, width};
     const Matrix<float> narrow_part{narrow_out.data() + range.begin * width, count, width, width};
     const Matrix<const float> grad_part{grad.data() + range.begin * width, count, width, width};
-    attend(lists, range, attended, drop.scale(), matrix<const float>(rows, columns), part, num_threads, instructions);
-    attend(lists, range, attended, drop.scale(), matrix<const Bfloat16>(narrow_rows, columns), narrow_part, num_threads,
-           instructions);
-    attend_backward_attention(lists, range, attended, drop.scale(), matrix<const float>(rows, columns), grad_part,
+    attend(lists, range, factors, matrix<const float>(rows, columns), part, num_threads, instructions);
+    attend(lists, range, factors, matrix<const Bfloat16>(narrow_rows, columns), narrow_part, num_threads, instructions);
+    attend_backward_attention(lists, range, factors, matrix<const float>(rows, columns), grad_part,
                               matrix<float>(grad_weights, heads), num_threads, instructions);
-    attend_backward_rows(lists, range, attended, drop.scale(), grad_part, matrix<float>(grad_rows, columns),
-                         num_threads, instructions);
+    attend_backward_rows(lists, range, factors, grad_part, matrix<float>(grad_rows, columns), num_threads,
+                         instructions);
   }
   attention_backward(lists, scores, attended, matrix<const float>(grad_weights, heads),
                      matrix<float>(grad_sources, heads), matrix<float>(grad_targets, heads), num_threads, instructions);
@@ -137,14 +138,25 @@ std::vector<float> run_all(const Case& problem, bool shares_rows, double dropout
   for (const auto* part : {&weights, &out, &narrow_out, &grad_weights, &grad_rows, &grad_sources, &grad_targets}) {
     all.insert(all.end(), part->begin(), part->end());
   }
+  if (!problem.has_loops) {
+    // Gradients of weights are any scores.
+    slot_softmax(lists, matrix<const float>(grad_weights, heads), drop, matrix<float>(weights, heads), num_threads,
+                 instructions);
+    all.insert(all.end(), weights.begin(), weights.end());
+    std::vector<float> grad_scores(weights.size());
+    slot_softmax_backward(lists, attended, matrix<const float>(grad_weights, heads), matrix<float>(grad_scores, heads),
+                          num_threads, instructions);
+    all.insert(all.end(), grad_scores.begin(), grad_scores.end());
+  }
   return all;
 }
 
 void test_no_bit_depends_on_threads_or_instructions() {
   for (const auto& [heads, dim] :
        std::initializer_list<std::pair<std::size_t, std::size_t>>{{1, 150}, {3, 16}, {4, 47}, {8, 1}, {19, 5}}) {
-    const Case problem(600, 700, heads, dim);
+    Case problem(600, 700, heads, dim);
     for (const bool shares_rows : {false, true}) {
+      problem.has_loops = shares_rows == (heads % 2 == 0);
       const double dropout = heads % 2 == 0 ? 0 : 0.5;
       const auto expected = run_all(problem, shares_rows, dropout, 1, InstructionSet::portable);
       check(std::none_of(expected.begin(), expected.end(), [](float value) { return std::isnan(value); }),
@@ -180,6 +192,35 @@ void test_attention_adds_up_to_one() {
   }
 }
 
+void test_lists_without_loops() {
+  // More targets than sources: they are not rows.
+  const std::vector<std::int32_t> indptr{0, 2, 2, 3};
+  const std::vector<std::int32_t> sources{1, 0, 1};
+  const NeighborLists lists{indptr, sources, false};
+  std::vector<float> scores{0, 1, 5}, weights(3), products(3), out(6), grad_rows(4), grad_scores(3);
+  slot_softmax(lists, matrix<const float>(scores, 1), {}, matrix<float>(weights, 1), 1);
+  check(std::abs(weights[0] + weights[1] - 1) < 1e-6F && weights[2] == 1, "each target's edges add up to 1");
+  check(std::abs(weights[1] / weights[0] - std::exp(1.0F)) < 1e-5F, "by the exponential of their scores");
+  std::vector<float> ones{1, 0, 0};
+  slot_softmax_backward(lists, matrix<const float>(weights, 1), matrix<const float>(ones, 1),
+                        matrix<float>(grad_scores, 1), 1);
+  check(std::abs(grad_scores[0] - weights[0] * weights[1]) < 1e-6F && grad_scores[0] == -grad_scores[1] &&
+            grad_scores[2] == 0,
+        "the softmax's gradient");
+  std::vector<float> rows{1, 2, 3, 4}, targets{1, -1, 0, 0, 2, 1};
+  slot_products(lists, matrix<const float>(rows, 2), matrix<const float>(targets, 2), matrix<float>(products, 1), 1);
+  check(products == std::vector<float>{-1, -1, 10}, "products of rows and targets");
+  const SlotWeights signed_weights{.values = matrix<const float>(products, 1), .scale = 2, .is_attention = false};
+  attend(lists, {0, 3}, signed_weights, matrix<const float>(rows, 2), matrix<float>(out, 2), 1);
+  check(out == std::vector<float>{-8, -12, 0, 0, 60, 80}, "negative weights count");
+  attend_backward_rows(lists, {0, 3}, signed_weights, matrix<const float>(targets, 2), matrix<float>(grad_rows, 2), 1);
+  check(grad_rows == std::vector<float>{-2, 2, 38, 22}, "and in gradients");
+  const NeighborLists with_loops{indptr, sources};
+  check_throws<std::invalid_argument>(
+      [&] { slot_softmax(with_loops, matrix<const float>(scores, 1), {}, matrix<float>(weights, 1), 1); },
+      "loops have no scores of their own");
+}
+
 void test_bad_sizes_are_refused() {
   const Case problem(3, 5, 2, 4);
   const NeighborLists lists = problem.lists();
@@ -187,8 +228,8 @@ void test_bad_sizes_are_refused() {
   auto weights = random_values(lists.num_slots() * 2, 2);
   std::vector<float> out(3 * 8);
   const auto run = [&](const NeighborLists& some, TargetRange range, std::size_t columns) {
-    attend(some, range, matrix<const float>(weights, 2), 1, matrix<const float>(rows, columns), matrix<float>(out, 8),
-           1);
+    attend(some, range, {.values = matrix<const float>(weights, 2)}, matrix<const float>(rows, columns),
+           matrix<float>(out, 8), 1);
   };
   run(lists, {0, 3}, 8);
   check_throws<std::invalid_argument>([&] { run(lists, {0, 4}, 8); }, "a range beyond the targets is refused");
@@ -218,6 +259,7 @@ int main() {
   test_exp_is_close_and_the_same_everywhere();
   test_no_bit_depends_on_threads_or_instructions();
   test_attention_adds_up_to_one();
+  test_lists_without_loops();
   test_bad_sizes_are_refused();
   test_every_turn_is_taken_once();
 }

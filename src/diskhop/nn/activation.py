@@ -27,6 +27,11 @@ def elu(x: Tensor, dropout: float, _products: Products) -> Tensor:
     return functional.dropout(functional.elu_(x), dropout)
 
 
+def dropout_only(x: Tensor, dropout: float, _products: Products) -> Tensor:
+    """Compute dropout(x)."""
+    return functional.dropout(x, dropout) if dropout > 0 else x
+
+
 class _Relu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rectifier: Rectifier, products: Products) -> Tensor:

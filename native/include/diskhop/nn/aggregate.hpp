@@ -26,7 +26,8 @@ struct NeighborSums {
 };
 
 /// Fills out (targets, columns of x) with the sums of x's rows. If out is twice as wide, each target's own row follows
-/// its sum. Adds in float, in the order of the edges: no result depends on num_threads.
+/// its sum. Own rows are read only for that and for self weights: otherwise targets need not be rows of x. Adds in
+/// float, in the order of the edges: no result depends on num_threads.
 ///
 /// Throws std::invalid_argument for sizes that do not match, std::out_of_range for a source outside x. x: float,
 /// Bfloat16 or Float16; out: float or Bfloat16, rounded to nearest even.
@@ -35,12 +36,12 @@ void aggregate(const NeighborSums& sums, const Matrix<const In>& x, const Matrix
                InstructionSet instructions = best_instruction_set());
 
 /// Fills grad_x with the gradient of x, given that of aggregate()'s out; rows that no target reads get 0. Adds in
-/// float, in the order of the edges, a mean's gradients times 1 / degree: no result depends on num_threads. scratch: 4
-/// bytes per row of x and 8 per edge are taken from it for the length of the call. Own rows must be the default. Throws
-/// as aggregate() does, and std::bad_alloc. Value: float or Bfloat16.
+/// float, in the order of the edges, a mean's gradients times 1 / degree: no result depends on num_threads. adds: adds
+/// to what grad_x has instead. scratch: 4 bytes per row of x and 8 per edge are taken from it for the length of the
+/// call. Own rows must be the default. Throws as aggregate() does, and std::bad_alloc. Value: float or Bfloat16.
 template <typename Value>
 void aggregate_backward(const NeighborSums& sums, const Matrix<const Value>& grad_out, const Matrix<Value>& grad_x,
-                        BufferPool& scratch, unsigned num_threads,
+                        BufferPool& scratch, unsigned num_threads, bool adds = false,
                         InstructionSet instructions = best_instruction_set());
 
 }  // namespace diskhop

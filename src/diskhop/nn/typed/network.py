@@ -1,0 +1,146 @@
+"""A stack of typed layers: a projection per node type, then convolution, norm, activation and dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn.module_dict import ModuleDict
+
+from diskhop.nn.activation import Activation, relu
+from diskhop.nn.matmul.products import Linear, Products
+from diskhop.nn.norms import NORMS
+from diskhop.nn.typed.block import TypedBlock, TypedLayerBlock
+from diskhop.nn.typed.schema import TypedSchema
+from diskhop.nn.typed.simple_hgn import EPSILON, SimpleHgnLayer
+
+# (in_dim, out_dim, number of the layer) -> a module that maps rows by type and a TypedLayerBlock to targets by type.
+MakeTypedLayer = Callable[[int, int, int], nn.Module]
+
+
+class TypedNetwork(nn.Module):
+    """A graph neural network over a typed block, for the nodes of one type.
+
+    schema: types; features of every node type are first mapped to hidden_dim columns.
+    target: node type that outputs are for.
+    activation: what follows a layer but the last, with dropout.
+    rectifies_inputs: whether a ReLU follows the map of features.
+    head: whether the last layer has hidden_dim columns too, and a linear map gives the outputs.
+    norm: name in NORMS, of each layer but the last; each node type has its own.
+    dropout: rate after each layer but the last.
+    input_dropout: rate of features.
+    """
+
+    def __init__(
+        self,
+        schema: TypedSchema,
+        make_layer: MakeTypedLayer,
+        hidden_dim: int,
+        out_dim: int,
+        num_layers: int,
+        target: str,
+        products: Products,
+        *,
+        activation: Activation = relu,
+        rectifies_inputs: bool = False,
+        head: bool = False,
+        norm: str = "none",
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.inputs = ModuleDict(
+            {name: Linear(dim, hidden_dim, products) for name, dim in schema.feature_dims.items() if dim > 0}
+        )
+        last_dim = hidden_dim if head else out_dim
+        self.convs = nn.ModuleList(
+            make_layer(hidden_dim, hidden_dim if i < num_layers - 1 else last_dim, i) for i in range(num_layers)
+        )
+        self.norms = nn.ModuleList(
+            ModuleDict({name: NORMS[norm](hidden_dim, products) for name in schema.node_types})
+            for _ in range(num_layers - 1)
+        )
+        self.head = Linear(hidden_dim, out_dim, products) if head else nn.Identity()
+        self.target = target
+        self._activation = activation
+        self._products = products
+        self._dropout = dropout
+        self._input_dropout = input_dropout
+        self._rectifies_inputs = rectifies_inputs
+        self._hidden_dim = hidden_dim
+
+    def forward(self, x: Mapping[str, Tensor], block: TypedBlock) -> Tensor:
+        """Map features of the batch's nodes, by type (nodes, columns) of any dtype, to float32 (seeds, out_dim)."""
+        h, carried = self.project(x), None
+        for i in range(len(self.convs)):
+            h, carried = self.layer(i, h, block.layer(i), carried)
+        return self.finish(h[self.target])
+
+    def project(self, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Map features of each type to hidden_dim columns, float32."""
+        return {name: self._project(name, rows) for name, rows in x.items()}
+
+    def _project(self, node_type: str, rows: Tensor) -> Tensor:
+        if len(rows) == 0:
+            return torch.zeros(0, self._hidden_dim)
+        if self._input_dropout > 0 and self.training:
+            rows = functional.dropout(rows.float(), self._input_dropout)
+        if node_type not in self.inputs:
+            return rows.float()
+        mapped: Tensor = self.inputs[node_type](rows)
+        return functional.relu_(mapped.float()) if self._rectifies_inputs else mapped.float()
+
+    def layer(
+        self, index: int, h: Mapping[str, Tensor], layer: TypedLayerBlock, carried: Any = None
+    ) -> tuple[dict[str, Tensor], Any]:
+        """Compute layer `index` (0: the first) with norm, activation and dropout; the last for the target type alone.
+
+        h: rows of the sources by type.
+        carried: what the layer before returned in addition to its rows, None for the first.
+        """
+        is_last = index == len(self.convs) - 1
+        if is_last:
+            layer = layer.into(self.target)
+        outs, carried = self.convolve(index, h, layer, carried)
+        if is_last:
+            return outs, carried
+        rate = self._dropout if self.training else 0.0
+        norms: Any = self.norms[index]
+        finished = {name: self._activation(norms[name](rows), rate, self._products) for name, rows in outs.items()}
+        # A type that no relation leads to keeps its rows.
+        kept = {
+            name: finished[name] if name in finished else h[name][:num_targets]
+            for name, num_targets in layer.num_targets.items()
+        }
+        return kept, carried
+
+    def convolve(
+        self, index: int, h: Mapping[str, Tensor], layer: TypedLayerBlock, _carried: Any
+    ) -> tuple[dict[str, Tensor], Any]:
+        """Apply the layer's convolution, without what follows it."""
+        return self.convs[index](h, layer), None
+
+    def finish(self, outs: Tensor) -> Tensor:
+        """Map what the last layer returned to outputs."""
+        out: Tensor = self.head(outs)
+        return out.float()
+
+
+class SimpleHgnNetwork(TypedNetwork):
+    """Simple-HGN: attention is carried from layer to layer, and outputs have norm 1."""
+
+    def convolve(
+        self, index: int, h: Mapping[str, Tensor], layer: TypedLayerBlock, carried: Any
+    ) -> tuple[dict[str, Tensor], Any]:
+        """See TypedNetwork. The last layer does not use earlier attention, as published: its heads are others."""
+        conv = self.convs[index]
+        assert isinstance(conv, SimpleHgnLayer)
+        outs, attention = conv(h, layer, carried if index < len(self.convs) - 1 else None)
+        return outs, attention
+
+    def finish(self, outs: Tensor) -> Tensor:
+        """See TypedNetwork."""
+        return functional.normalize(outs, eps=EPSILON)
