@@ -44,7 +44,7 @@ E_ID = "e_id"
 ValuesByName = Mapping[str, tuple[AttributeInfo, Column]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Values:
     """One kind of value. of: its node type or edge type. column: None for a mask."""
 
