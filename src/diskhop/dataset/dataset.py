@@ -264,8 +264,13 @@ class Dataset:
         """Number of relations of the triples; 0 without triples."""
         return self.manifest.triples.num_relations if self.manifest.triples else 0
 
-    def names(self, what: str) -> list[str] | None:
-        """Read the names of "nodes", "entities" or "relations", indexed by source id; None if missing."""
+    def names(self, what: str, node_type: str | None = None) -> list[str] | None:
+        """Read the names of "nodes", "entities", "relations" or "classes", indexed by source id; None if missing.
+
+        node_type: of the nodes, or of those that the classes are of, in a graph with several types.
+        """
+        if node_type is not None and f"{what}.{node_type}" in self.manifest.names:
+            what = f"{what}.{node_type}"
         if what not in self.manifest.names:
             return None
         relative = f"names/{what}.txt"

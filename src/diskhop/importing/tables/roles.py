@@ -287,6 +287,8 @@ def _why_not(column: TableColumn) -> str:
     why = named.get(role_of(column.name) or "")
     if why is not None and column.kind in _FEATURE_KINDS:
         return f"{why}; --features takes it"
+    if why is None and column.kind in (*_FEATURE_KINDS, "boolean"):
+        return "not in --features" if column.kind != "boolean" else "a flag; --features takes it"
     return why or f"no numbers, but {type_of(column)}"
 
 

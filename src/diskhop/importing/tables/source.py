@@ -16,27 +16,27 @@ from typing import Any
 from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.arrays.loads import load_of_edge_values
-from diskhop.importing.columns import check_features
 from diskhop.importing.estimate import EDGES_PER_NODE, Load
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.evidence.folder import FolderFiles
 from diskhop.importing.numbering.ids import listed_names
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_TABLES, ImportOptions, as_option
-from diskhop.importing.source import Column, SourceEdges, SourceGraph, SourceKind, SourceNodes
+from diskhop.importing.source import Source, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import SourceFile
 from diskhop.importing.tables.attributes import open_attributes
 from diskhop.importing.tables.files import PARQUET, Table, find_files, open_table
-from diskhop.importing.tables.labels import OpenLabels, open_labels
+from diskhop.importing.tables.node_columns import OpenNodes, open_node_columns
+from diskhop.importing.tables.numbering import EDGE_BYTES, NUMBERING
+from diskhop.importing.tables.read_rows import count_rows, load_of_table
 from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, find_id_kind
-from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableNumbers, TableRows, TableValues, open_duck
+from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableRows, TableValues
+from diskhop.importing.tables.typed.evidence import is_typed_tables
+from diskhop.importing.tables.typed.source import TypedTables
 from diskhop.importing.tables.values import (
-    SPLIT_CODES,
-    mask_value,
-    split_value,
     time_value,
     weight_value,
 )
-from diskhop.importing.tables.work import EDGE_BYTES, NUMBERING, TableWork, count_rows, load_of_table
+from diskhop.importing.tables.work import TableWork
 from diskhop.importing.text.dialects import Dialect, find_dialect
 from diskhop.importing.text.suffixes import text_suffix
 from diskhop.importing.tools import ImportLimits, ImportTools
@@ -160,16 +160,19 @@ class Tables:
         names = {}
         if numbered.names is not None:
             names[NAMES] = listed_names(numbered.names, numbered.num_nodes, work)
-        features, labels, splits = self._node_columns(tables.nodes, work)
+        found = OpenNodes()
+        if tables.nodes is not None and self._node_roles is not None:
+            found = open_node_columns(tables.nodes, self._node_roles, self._label_kind, work)
+        labels = found.labels
         names.update({} if labels is None else labels.names)
         return SourceGraph(
             nodes={
                 NODE: SourceNodes(
                     count=numbered.num_nodes,
-                    features=features,
+                    features=found.features,
                     labels=None if labels is None else labels.column,
                     num_classes=None if labels is None else labels.num_classes,
-                    splits=splits,
+                    splits=found.splits,
                     original=numbered.original,
                     attributes={} if tables.nodes is None else open_attributes(tables.nodes, of_nodes, work),
                 )
@@ -189,41 +192,6 @@ class Tables:
             facts=self._facts(rows),
             is_mirrored=self._is_mirrored,
         )
-
-    def _node_columns(
-        self, rows: TableRows | None, work: ImportTools
-    ) -> tuple[Column | None, OpenLabels | None, dict[str, list[Column]]]:
-        features: Column | None = None
-        labels: OpenLabels | None = None
-        splits: dict[str, list[Column]] = {}
-        roles = self._node_roles
-        if rows is None or roles is None:
-            return features, labels, splits
-        with open_duck(work, 0) as duck, rows.faults():
-            lists = [column for column in roles.features if column.kind == "numbers"]
-            dims = {}
-            for column in lists:
-                (lengths,) = duck.fetch(f"SELECT coalesce(len({column.sql}), 0) FROM {rows.sql} LIMIT 1")
-                dims[column.name] = int(lengths[0])
-            if roles.split is not None:
-                value = split_value(roles.split)
-                (codes,) = duck.fetch(f"SELECT DISTINCT {value} FROM {rows.sql}")
-                splits = {
-                    part: [TableValues(rows, value, "int64", work, column=roles.split, where_sql=f"value = {code}")]
-                    for part, code in SPLIT_CODES.items()
-                    if code in codes
-                }
-        for part, masks in roles.masks.items():
-            splits[part] = [
-                TableValues(rows, mask_value(mask), "int64", work, column=mask, where_sql="value = 1") for mask in masks
-            ]
-        if roles.features:
-            features = TableNumbers(rows, roles.features, dims, work, key=roles.id)
-            check_features(features)
-        if roles.labels:
-            with open_duck(work, 0) as duck, rows.faults():
-                labels = open_labels(rows, roles.labels, self._label_kind, duck, work, roles.id)
-        return features, labels, splits
 
     def _facts(self, rows: TableRows) -> dict[str, Any]:
         tables = [(self._edges, self._edge_roles.names())]
@@ -266,10 +234,16 @@ def _find_dialect(found: FolderFiles, options: ImportOptions) -> Dialect | None:
     return find_dialect(found.edges, replace(options, columns=options.edge_columns))
 
 
+def open_tables(source: Path, options: ImportOptions) -> Source:
+    """Open tables of one type, or per type."""
+    return TypedTables(source, options) if is_typed_tables(source) else Tables(source, options)
+
+
 TABLES = SourceKind(
     name="tables",
-    looks_like="a folder with edges and nodes (.parquet .csv .csv.gz, or folders of such), or a .parquet file of edges",
+    looks_like="a folder with edges and nodes (.parquet .csv .csv.gz, or folders of such), a .parquet file of edges, "
+    "or a folder with schema.toml or tables per type (nodes/paper.parquet, edges/author__writes__paper.parquet)",
     takes=(*OF_EDGES, *OF_FEATURES, *OF_TABLES),
-    detect=is_tables,
-    open=Tables,
+    detect=lambda source: is_typed_tables(source) or is_tables(source),
+    open=open_tables,
 )

@@ -86,21 +86,32 @@ class ListNodes:
 
 
 @dataclass(frozen=True)
+class NodeIds:
+    """The ids of the nodes at an end of edges.
+
+    count: number of nodes.
+    listed: what ListIds or ListNodes made; None: ids are the numbers of the nodes.
+    what: the nodes in errors, after "an id of".
+    """
+
+    count: int
+    listed: Path | None = None
+    what: str = "the nodes"
+
+
+@dataclass(frozen=True)
 class NumberEdges:
     """The pair file of edges first, first + 1, ..., in their order.
 
-    source, destination: SQL of the ids. ids: what ListIds or ListNodes made; None: ids stay as they are, and must be
-    below limit. dtype: uint32 or int64.
+    values: SQL of the ids of source and destination. nodes: the nodes at both ends. dtype: uint32 or int64.
     """
 
     name: str
     rows: TableRows
     first: int
     count: int
-    source: str
-    destination: str
-    ids: Path | None
-    limit: int
+    values: tuple[str, str]
+    nodes: tuple[NodeIds, NodeIds]
     dtype: str
     duck: Duck
 
@@ -108,35 +119,52 @@ class NumberEdges:
         """See Task. Raises SourceError, with file and row, for an id that is no node's."""
         # Twice the edge's number here, and 1 more at its destination.
         ends = np.full(2 * self.count, -1, np.int64)
+        for nodes in dict.fromkeys(self.nodes):
+            selects = self._selects([end for end in (0, 1) if self.nodes[end] == nodes])
+            named = f"({' UNION ALL '.join(selects)})"
+            with self.rows.faults():
+                if nodes.listed is None:
+                    places, ids = self.duck.fetch(f"SELECT place::UINTEGER, name FROM {named}")
+                    ids[ids >= nodes.count] = -1
+                else:
+                    places, ids = self.duck.fetch(
+                        f"SELECT r.place::UINTEGER, i.id::{'UINTEGER' if self.dtype == 'uint32' else 'BIGINT'} "
+                        f"FROM {named} r JOIN {read_work(nodes.listed)} i ON i.name = r.name"
+                    )
+            ends[places] = ids
+        missing = np.flatnonzero(ends < 0)
+        if len(missing):
+            raise self._unknown_id(self.first + int(missing[0]) // 2, int(missing[0]) % 2)
+        write_pairs(path, ends[0::2], ends[1::2], self.dtype)
+
+    def _selects(self, wanted: Sequence[int]) -> list[str]:
+        """List queries of some ends of the edges, with the places of their ids."""
         begun = 0
         selects = []
         for file, begin, end in self.rows.pieces(self.first, self.count):
             rows = f"FROM {read_parquet(file)} WHERE file_row_number >= {begin} AND file_row_number < {end}"
             place = f"2 * (file_row_number - {begin} + {begun})"
-            selects.append(f"SELECT {place} AS place, {self.source} AS name {rows}")
-            selects.append(f"SELECT {place} + 1 AS place, {self.destination} AS name {rows}")
+            selects += [f"SELECT {place} + {each} AS place, {self.values[each]} AS name {rows}" for each in wanted]
             begun += end - begin
-        named = f"({' UNION ALL '.join(selects)})"
+        return selects
+
+    def _unknown_id(self, row: int, end: int) -> SourceError:
+        """Return the error for the first id that no node has. Counts all ends of the table that have none."""
+        num_bad = 0
         with self.rows.faults():
-            if self.ids is None:
-                places, ids = self.duck.fetch(f"SELECT place::UINTEGER, name FROM {named}")
-                ids[ids >= self.limit] = -1
-            else:
-                places, ids = self.duck.fetch(
-                    f"SELECT r.place::UINTEGER, i.id::{'UINTEGER' if self.dtype == 'uint32' else 'BIGINT'} "
-                    f"FROM {named} r JOIN {read_work(self.ids)} i ON i.name = r.name"
-                )
-        ends[places] = ids
-        missing = np.flatnonzero(ends < 0)
-        if len(missing):
-            row, end = self.first + int(missing[0]) // 2, int(missing[0]) % 2
-            with self.rows.faults():
-                value = self.rows.value(row, (self.source, self.destination)[end], self.duck)
-            raise SourceError(
-                f"{self.rows.place(row)}: the {ENDS[end]} must be an id of the nodes, got {value}; "
-                "add the node, or remove the edge"
-            )
-        write_pairs(path, ends[0::2], ends[1::2], self.dtype)
+            value = self.rows.value(row, self.values[end], self.duck)
+            for each, nodes in zip(self.values, self.nodes, strict=True):
+                named = f"(SELECT {each} AS name FROM {self.rows.sql})"
+                query = f"SELECT count(*) FROM {named} WHERE name >= {nodes.count}"
+                if nodes.listed is not None:
+                    query = f"SELECT count(*) FROM {named} r ANTI JOIN {read_work(nodes.listed)} i ON i.name = r.name"
+                (counts,) = self.duck.fetch(query)
+                num_bad += int(counts[0])
+        more = f" (the first of {num_bad:,} such ends of {self.rows.num_rows:,} edges)" if num_bad > 1 else ""
+        return SourceError(
+            f"{self.rows.place(row)}: the {ENDS[end]} must be an id of {self.nodes[end].what}, got {value}{more}; "
+            "add the node, or remove the edge"
+        )
 
 
 def are_in_order(listed: Path, duck: Duck) -> bool:
