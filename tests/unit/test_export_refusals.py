@@ -18,7 +18,7 @@ from tests.graphs import make_dataset
 
 def test_what_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path / "graph")
-    with pytest.raises(ConfigError, match="--format 'csv' is unknown; use one of numpy, parquet, graphbolt"):
+    with pytest.raises(ConfigError, match="--format 'csv' is unknown; use one of numpy, parquet, tables, graphbolt"):
         exported(dataset, tmp_path / "out", "csv")
     with pytest.raises(DestinationError, match="does not exist; create it first"):
         exported(dataset, tmp_path / "none" / "out", "numpy")

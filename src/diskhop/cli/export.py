@@ -33,7 +33,10 @@ def export(
     format_name: Annotated[
         str,
         typer.Option(
-            "--format", metavar="NAME", help="Format of a dataset: numpy, parquet or graphbolt.", rich_help_panel=COMMON
+            "--format",
+            metavar="NAME",
+            help="Format of a dataset: numpy, parquet, tables (one per type) or graphbolt.",
+            rich_help_panel=COMMON,
         ),
     ] = "numpy",
     by: Annotated[
@@ -89,7 +92,7 @@ def export(
         return
     files = [(name, format_bytes(num_bytes)) for name, num_bytes in exported.files.items()]
     if exported.left_out:
-        why = f"format '{format_name}' does not store attributes; use --format numpy"
+        why = f"format '{format_name}' does not store them; use --format numpy"
         files.append(("not exported", f"{', '.join(exported.left_out)} ({why})"))
     print_pairs([("exported", f"{source} to {exported.path}"), *files])
 

@@ -49,7 +49,7 @@ def only_types(dataset: Dataset, format_name: str, work: WorkTools) -> tuple[Nod
     if len(dataset.nodes) > 1 or len(dataset.edges) > 1:
         raise ConfigError(
             f"{dataset.path}: has {len(dataset.nodes)} types of nodes and {len(dataset.edges)} of edges, and format "
-            f"'{format_name}' stores one of each; use --format graphbolt"
+            f"'{format_name}' stores one of each; use --format graphbolt or --format tables"
         )
     (node_type,) = dataset.nodes
     nodes = NodeColumns(dataset, node_type, work)

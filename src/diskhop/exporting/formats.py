@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
+from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.build.builder import WRITING
 from diskhop.dataset.build.files import WRITER_BYTES, DatasetFiles
 from diskhop.dataset.dataset import Dataset
@@ -21,7 +22,9 @@ from diskhop.exporting.arrays import export_arrays
 from diskhop.exporting.columns import own_attributes
 from diskhop.exporting.graphbolt import export_graphbolt
 from diskhop.exporting.parquet import export_parquet
+from diskhop.exporting.tables import export_tables, is_exported
 from diskhop.importing.graphbolt.metadata import METADATA_NAME
+from diskhop.importing.tables.typed.schema import SCHEMA_NAME
 from diskhop.io.atomic import Injector, destination_errors, require_free_space, require_parent
 from diskhop.io.destinations import FolderKind, StagedDirectory
 from diskhop.runtime.progress import Progress, silent
@@ -31,11 +34,11 @@ from diskhop.system.memory import default_memory_bytes, default_threads
 
 
 class ExportFormat(NamedTuple):
-    """A format. write: writes its files. folders: the folders that it makes. keeps_attributes: whether it has them."""
+    """A format. write: writes its files. folders: the folders that it makes. keeps: whether it has an attribute."""
 
     write: Callable[[Dataset, DatasetFiles, WorkTools], None]
     folders: FolderKind
-    keeps_attributes: bool = True
+    keeps: Callable[[str, AttributeInfo], bool] = lambda name, info: True
 
 
 def _kind(marker: str, *entries: str) -> FolderKind:
@@ -44,7 +47,8 @@ def _kind(marker: str, *entries: str) -> FolderKind:
 
 EXPORTS = {
     "numpy": ExportFormat(export_arrays, _kind("num_nodes.npy", "*.npy", "*.txt.gz")),
-    "parquet": ExportFormat(export_parquet, _kind("nodes.parquet", "edges.parquet"), keeps_attributes=False),
+    "parquet": ExportFormat(export_parquet, _kind("nodes.parquet", "edges.parquet"), lambda name, info: False),
+    "tables": ExportFormat(export_tables, _kind(SCHEMA_NAME, "nodes", "edges"), is_exported),
     # DGL keeps what it makes of the folder in it, as "preprocessed".
     "graphbolt": ExportFormat(
         export_graphbolt, _kind(METADATA_NAME, "nodes", "edges", "sets", "*.txt.gz", "preprocessed")
@@ -117,12 +121,13 @@ def export_dataset(
             if path.is_file()
         }
         staged.publish()
-    left_out = () if EXPORTS[format_name].keeps_attributes else tuple(_attributes(dataset))
+    keeps = EXPORTS[format_name].keeps
+    left_out = tuple(name for name, info in _attributes(dataset) if not keeps(name, info))
     return Exported(destination, format_name, files, left_out)
 
 
-def _attributes(dataset: Dataset) -> Iterator[str]:
+def _attributes(dataset: Dataset) -> Iterator[tuple[str, AttributeInfo]]:
     for nodes in dataset.nodes.values():
-        yield from own_attributes(nodes.attributes)
+        yield from own_attributes(nodes.attributes).items()
     for edges in dataset.edges.values():
-        yield from own_attributes(edges.attributes)
+        yield from own_attributes(edges.attributes).items()

@@ -20,6 +20,7 @@ from diskhop.dataset.names import read_names
 from diskhop.errors import ConfigError
 from diskhop.exporting.arrays import only_types
 from diskhop.exporting.columns import EDGES_PER_BLOCK, EdgeColumns, NodeColumns, damaged
+from diskhop.exporting.split_codes import split_codes
 from diskhop.io.atomic import announce, destination_errors, sync_file
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.duck import Duck, quoted, require_text_path
@@ -70,7 +71,7 @@ def _node_columns(dataset: Dataset) -> str:
 
 def _nodes(dataset: Dataset, nodes: NodeColumns) -> Iterator[Mapping[str, NDArray[Any]]]:
     num_splits = nodes.nodes.num_splits
-    codes = [_split_codes(nodes, number) for number in range(num_splits)]
+    codes = [split_codes(nodes, number) for number in range(num_splits)]
     wanted = ["features"] * bool(nodes.nodes.feature_dim) + ["labels"] * nodes.nodes.has_labels
     names_path = dataset.path / "names/nodes.txt"
     names = read_names(names_path) if "nodes" in dataset.manifest.names else None
@@ -104,16 +105,6 @@ def _edges(nodes: NodeColumns, edges: EdgeColumns) -> Iterator[Mapping[str, NDAr
 def _empty_blocks(num_rows: int) -> Iterator[list[NDArray[Any]]]:
     for start, stop in row_ranges(num_rows, EDGES_PER_BLOCK):
         yield [np.empty(stop - start, np.uint8)]
-
-
-def _split_codes(nodes: NodeColumns, number: int) -> NDArray[np.uint8]:
-    """Compute codes of nodes by place, with one bit per part of the split."""
-    codes = np.zeros(nodes.count, np.uint8)
-    for bit, part in enumerate(SPLIT_NAMES):
-        if nodes.split_length(part, number):
-            for places, _ in nodes.split(part, number):
-                codes[places] |= np.uint8(1 << bit)
-    return codes
 
 
 def _by_column(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
