@@ -691,6 +691,11 @@ class NeighborOptions:
         nodes_per_partition: int = 0,
     ) -> None: ...
 
+class GraphTypes:
+    """Types of nodes and edges; see graph_types.hpp. Each edge type has a list per node of its destination."""
+
+    def __init__(self, node_starts: Sequence[int], list_starts: Sequence[int], destinations: Sequence[int]) -> None: ...
+
 def hop_read_bytes(num_lists: int, num_edges: int) -> int:
     """Return the bytes in which a sampler reads num_edges edges of one hop from num_lists lists on the disk."""
 
@@ -699,6 +704,7 @@ def make_neighbor_sampler(
     indices: NDArray[np.uint32] | NDArray[np.int64],
     fanouts: Sequence[int],
     options: NeighborOptions | ImportanceOptions | None = None,
+    types: GraphTypes | None = None,
 ) -> NeighborSampler: ...
 def make_cached_sampler(
     indptr: NDArray[np.int64],
@@ -707,6 +713,7 @@ def make_cached_sampler(
     scan: SharedScan,
     fanouts: Sequence[int],
     options: NeighborOptions | ImportanceOptions | None = None,
+    types: GraphTypes | None = None,
 ) -> NeighborSampler:
     """Make a sampler over partly cached lists; the others are read. See CachedTopology in sampler.hpp."""
 

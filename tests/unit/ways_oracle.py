@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.type_map import TypeMap
 from diskhop.protocols import DistinctRows, SampledBatch
 from diskhop.sampling.neighbor_ways import NeighborWays
 from tests.unit.sampling_oracle import absorb, draw_below, draw_offsets, mix64
@@ -19,13 +20,25 @@ _GOLDEN64 = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True)
 class Graph:
-    """Lists, and numbers of edges and nodes; None without any."""
+    """Lists, and numbers of edges and nodes; None without any. With types, a node has a list of each edge type."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.uint32]
     weights: NDArray[np.float32] | None = None
     edge_times: NDArray[np.int64] | None = None
     node_times: NDArray[np.int64] | None = None
+    types: TypeMap | None = None
+
+    def lists_of(self, node: int) -> list[tuple[int, int]]:
+        """Each list of a node, and the number of its edge type."""
+        if self.types is None:
+            return [(node, 0)]
+        starts = self.types.node_starts.tolist()
+        lists = []
+        for number, destination in enumerate(self.types.destinations.tolist()):
+            if starts[destination] <= node < starts[destination + 1]:
+                lists.append((int(self.types.list_starts[number]) + node - starts[destination], number))
+        return lists
 
     def time_of(self, position: int) -> int:
         if self.edge_times is not None:
@@ -82,11 +95,11 @@ def sample(
     graph: Graph,
     ways: NeighborWays,
     seeds: Sequence[int],
-    fanouts: Sequence[int],
+    fanouts: Sequence[int | Sequence[int]],
     key: tuple[int, int, int, int],
     times: Sequence[int] | None = None,
 ) -> SampledBatch:
-    """key: seed, purpose, epoch, batch number."""
+    """fanouts: per hop, one or one of each edge type. key: seed, purpose, epoch, batch number."""
     if ways.times and times is None:
         assert graph.node_times is not None
         times = [int(graph.node_times[seed]) for seed in seeds]
@@ -102,18 +115,25 @@ def sample(
             latest = times[owner] if ways.times and times is not None else 0
             own_key = absorb_more(hop_key, owner) if ways.is_disjoint else hop_key
             drawn = []
-            for position in draw_positions(graph, ways, node, fanout, own_key, latest):
-                neighbor = (owner, int(graph.indices[position]))
-                if neighbor not in local:
-                    local[neighbor] = len(nodes)
-                    nodes.append(neighbor)
-                drawn.append((local[neighbor], position))
+            for number, edge_type in graph.lists_of(node):
+                count = fanout if isinstance(fanout, int) else fanout[edge_type]
+                if count == 0:
+                    continue
+                for position in draw_positions(graph, ways, number, count, own_key, latest):
+                    neighbor = (owner, int(graph.indices[position]))
+                    if neighbor not in local:
+                        local[neighbor] = len(nodes)
+                        nodes.append(neighbor)
+                    drawn.append((local[neighbor], position))
             edges.append(drawn)
         nodes_by_hop.append(len(nodes) - first)
     if ways.subgraph == "bidirectional":
         edges = both_directions(edges, len(nodes))
     if ways.subgraph == "induced":
-        edges = induced(graph, ways, nodes, local, times)
+        num_types = 1 if graph.types is None else len(graph.types.edges)
+        hops = [[fanout] * num_types if isinstance(fanout, int) else fanout for fanout in fanouts]
+        is_drawn = [any(counts) for counts in zip(*hops, strict=True)]
+        edges = induced(graph, ways, nodes, local, times, is_drawn)
     if not ways.by_hop:
         nodes_by_hop.append(0)
     return as_batch(nodes, nodes_by_hop, edges, len(seeds), key[3], ways)
@@ -134,12 +154,14 @@ def induced(
     nodes: list[tuple[int, int]],
     local: dict[tuple[int, int], int],
     times: Sequence[int] | None,
+    is_drawn: list[bool],
 ) -> list[list[tuple[int, int]]]:
     edges = []
     for owner, node in nodes:
-        positions = range(int(graph.indptr[node]), int(graph.indptr[node + 1]))
+        lists = [number for number, edge_type in graph.lists_of(node) if not is_drawn or is_drawn[edge_type]]
+        positions = [place for each in lists for place in range(int(graph.indptr[each]), int(graph.indptr[each + 1]))]
         if ways.times and graph.edge_times is not None and times is not None:
-            positions = [position for position in positions if graph.time_of(position) <= times[owner]]  # type: ignore[assignment]
+            positions = [position for position in positions if graph.time_of(position) <= times[owner]]
         found = [(local.get((owner, int(graph.indices[position]))), position) for position in positions]
         edges.append([(source, position) for source, position in found if source is not None])
     return edges

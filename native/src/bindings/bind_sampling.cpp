@@ -19,6 +19,7 @@
 #include "bindings.hpp"
 #include "diskhop/base/permutation.hpp"
 #include "diskhop/sampling/column.hpp"
+#include "diskhop/sampling/graph_types.hpp"
 #include "diskhop/sampling/importance.hpp"
 #include "diskhop/sampling/sampler.hpp"
 #include "diskhop/sampling/variants.hpp"
@@ -30,8 +31,9 @@ namespace {
 
 template <typename Index>
 std::unique_ptr<NeighborSampler> make_sampler(const InputArray<std::int64_t>& indptr, const InputArray<Index>& indices,
-                                              std::vector<std::int64_t> fanouts, const NeighborOptions* options) {
-  const Topology<Index> topology{as_span(indptr), as_span(indices)};
+                                              std::vector<std::int64_t> fanouts, const NeighborOptions* options,
+                                              const GraphTypes* types) {
+  const Topology<Index> topology{as_span(indptr), as_span(indices), types};
   if (options != nullptr) return make_variant_sampler(topology, std::move(fanouts), *options);
   return make_neighbor_sampler<Index>(topology, std::move(fanouts));
 }
@@ -40,9 +42,9 @@ template <typename Index>
 std::unique_ptr<NeighborSampler> make_cached(const InputArray<std::int64_t>& indptr,
                                              const InputArray<std::uint64_t>& blocks, const InputArray<Index>& lists,
                                              SharedScan& scan, std::vector<std::int64_t> fanouts,
-                                             const NeighborOptions* options) {
+                                             const NeighborOptions* options, const GraphTypes* types) {
   const CachedTopology<Index> topology{
-      .indptr = as_span(indptr), .blocks = as_span(blocks), .lists = as_span(lists), .scan = &scan};
+      .indptr = as_span(indptr), .blocks = as_span(blocks), .lists = as_span(lists), .scan = &scan, .types = types};
   if (options != nullptr) return make_variant_sampler(topology, std::move(fanouts), *options);
   return make_cached_sampler<Index>(topology, std::move(fanouts));
 }
@@ -50,8 +52,9 @@ std::unique_ptr<NeighborSampler> make_cached(const InputArray<std::int64_t>& ind
 template <typename Index>
 std::unique_ptr<NeighborSampler> make_by_importance(const InputArray<std::int64_t>& indptr,
                                                     const InputArray<Index>& indices, std::vector<std::int64_t> fanouts,
-                                                    const ImportanceOptions& options) {
-  return make_importance_sampler(Topology<Index>{as_span(indptr), as_span(indices)}, std::move(fanouts), options);
+                                                    const ImportanceOptions& options, const GraphTypes* types) {
+  return make_importance_sampler(Topology<Index>{as_span(indptr), as_span(indices), types}, std::move(fanouts),
+                                 options);
 }
 
 template <typename Index>
@@ -59,9 +62,9 @@ std::unique_ptr<NeighborSampler> make_cached_by_importance(const InputArray<std:
                                                            const InputArray<std::uint64_t>& blocks,
                                                            const InputArray<Index>& lists, SharedScan& scan,
                                                            std::vector<std::int64_t> fanouts,
-                                                           const ImportanceOptions& options) {
+                                                           const ImportanceOptions& options, const GraphTypes* types) {
   const CachedTopology<Index> topology{
-      .indptr = as_span(indptr), .blocks = as_span(blocks), .lists = as_span(lists), .scan = &scan};
+      .indptr = as_span(indptr), .blocks = as_span(blocks), .lists = as_span(lists), .scan = &scan, .types = types};
   return make_importance_sampler(topology, std::move(fanouts), options);
 }
 
@@ -159,19 +162,23 @@ void bind_make_sampler(nb::module_& module) {
   using namespace nb::literals;
   // noconvert: a topology of another dtype must be refused, never copied.
   module.def("make_neighbor_sampler", &make_sampler<Index>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
-             "fanouts"_a, "options"_a.none() = nb::none(), nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
-             nb::keep_alive<0, 4>(), "Make a sampler over a topology; the draws are defined in random.hpp.");
+             "fanouts"_a, "options"_a.none() = nb::none(), "types"_a.none() = nb::none(), nb::keep_alive<0, 1>(),
+             nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>(), nb::keep_alive<0, 5>(),
+             "Make a sampler over a topology; the draws are defined in random.hpp.");
   module.def("make_cached_sampler", &make_cached<Index>, "indptr"_a.noconvert(), "blocks"_a.noconvert(),
-             "lists"_a.noconvert(), "scan"_a, "fanouts"_a, "options"_a.none() = nb::none(), nb::keep_alive<0, 1>(),
-             nb::keep_alive<0, 2>(), nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(), nb::keep_alive<0, 6>(),
+             "lists"_a.noconvert(), "scan"_a, "fanouts"_a, "options"_a.none() = nb::none(),
+             "types"_a.none() = nb::none(), nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(), nb::keep_alive<0, 3>(),
+             nb::keep_alive<0, 4>(), nb::keep_alive<0, 6>(), nb::keep_alive<0, 7>(),
              "Make a sampler over partly cached lists; see CachedTopology in sampler.hpp.");
   // Degrees of the whole graph may be read.
   const nb::call_guard<nb::gil_scoped_release> unlocked;
   module.def("make_neighbor_sampler", &make_by_importance<Index>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
-             "fanouts"_a, "options"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(), unlocked);
+             "fanouts"_a, "options"_a, "types"_a.none() = nb::none(), nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
+             nb::keep_alive<0, 5>(), unlocked);
   module.def("make_cached_sampler", &make_cached_by_importance<Index>, "indptr"_a.noconvert(), "blocks"_a.noconvert(),
-             "lists"_a.noconvert(), "scan"_a, "fanouts"_a, "options"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
-             nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(), unlocked);
+             "lists"_a.noconvert(), "scan"_a, "fanouts"_a, "options"_a, "types"_a.none() = nb::none(),
+             nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(), nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(),
+             nb::keep_alive<0, 7>(), unlocked);
 }
 
 }  // namespace
@@ -196,6 +203,9 @@ void bind_sampling(nb::module_& module) {
            nb::keep_alive<1, 6>(), nb::keep_alive<1, 7>(), nb::keep_alive<1, 8>());
   nb::class_<ImportanceOptions>(module, "ImportanceOptions", "Samplers that choose nodes; see importance.hpp.")
       .def("__init__", &make_importance_options, "method"_a, "batch_dependency"_a = 1);
+  nb::class_<GraphTypes>(module, "GraphTypes", "Types of a graph's nodes and edges; see graph_types.hpp.")
+      .def(nb::init<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<std::int64_t>>(), "node_starts"_a,
+           "list_starts"_a, "destinations"_a);
   bind_make_sampler<std::uint32_t>(module);
   bind_make_sampler<std::int64_t>(module);
   module.def("hop_read_bytes", &hop_read_bytes, "num_lists"_a, "num_edges"_a,

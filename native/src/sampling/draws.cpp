@@ -36,7 +36,7 @@ void draw_by(const NeighborList<Word>& list, std::uint64_t count, Word* picks, D
 
 template <typename Word>
 void draw_list_portable(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, Word* positions) {
-  const std::uint64_t key = absorb(hop_key, list.node);
+  const std::uint64_t key = absorb(hop_key, list.number);
   if (list.degree <= fanout) {
     std::iota(positions, positions + list.degree, list.begin);
   } else if (list.degree < wide_draw_degree) {
@@ -104,7 +104,7 @@ using WideLanes = std::uint64_t [[gnu::vector_size(64)]];
 [[gnu::target("avx512f,avx512cd")]] void draw_list_vector(const NeighborList<std::uint32_t>& list, std::uint64_t fanout,
                                                           std::uint64_t hop_key, std::uint32_t* positions) {
   if (list.degree >= wide_draw_degree) return draw_list_portable(list, fanout, hop_key, positions);
-  const __m512i picks = draw_lanes(list.degree, static_cast<std::uint32_t>(fanout), absorb(hop_key, list.node));
+  const __m512i picks = draw_lanes(list.degree, static_cast<std::uint32_t>(fanout), absorb(hop_key, list.number));
   _mm512_storeu_si512(positions, reinterpret_cast<__m512i>(list.begin + reinterpret_cast<Lanes>(picks)));
 }
 
@@ -112,7 +112,7 @@ using WideLanes = std::uint64_t [[gnu::vector_size(64)]];
                                                           std::uint64_t hop_key, std::uint64_t* positions) {
   if (list.degree >= wide_draw_degree) return draw_list_portable(list, fanout, hop_key, positions);
   const auto degree = static_cast<std::uint32_t>(list.degree);
-  const __m512i picks = draw_lanes(degree, static_cast<std::uint32_t>(fanout), absorb(hop_key, list.node));
+  const __m512i picks = draw_lanes(degree, static_cast<std::uint32_t>(fanout), absorb(hop_key, list.number));
   const __m512i low = _mm512_maskz_cvtepu32_epi64(0xff, _mm512_maskz_extracti64x4_epi64(0xf, picks, 0));
   const __m512i high = _mm512_maskz_cvtepu32_epi64(0xff, _mm512_maskz_extracti64x4_epi64(0xf, picks, 1));
   _mm512_storeu_si512(positions, reinterpret_cast<__m512i>(list.begin + reinterpret_cast<WideLanes>(low)));

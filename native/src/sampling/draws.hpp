@@ -6,11 +6,11 @@
 
 namespace diskhop {
 
-/// A node's list: indices[begin] .. indices[begin + degree - 1]. Word is std::uint32_t if all positions and ids are
-/// below 2^32, else std::uint64_t.
+/// A list: indices[begin] .. indices[begin + degree - 1]. Word is std::uint32_t if all positions and numbers of nodes
+/// and lists are below 2^32, else std::uint64_t.
 template <typename Word>
 struct NeighborList {
-  Word node;
+  Word number;  // of a graph without types, that of its node
   Word begin;
   Word degree;
 };

@@ -29,8 +29,9 @@ class ImportanceWorkspace {
  public:
   ImportanceWorkspace(const Lists& topology, ImportanceMethod method, Candidates table)
       : indptr_(topology.indptr),
+        num_nodes_(topology.num_nodes()),
         method_(method),
-        nodes_(topology.indptr.size() - 1, false),
+        nodes_(num_nodes_, false),
         edges_(has_edge_weights(method)),
         reader_(topology),
         table_(std::move(table)) {}
@@ -45,19 +46,24 @@ class ImportanceWorkspace {
   }
 
   /// Expands the nodes that the previous hop discovered. degree_scale: of fastgcn, for the hop's fan-out.
-  void expand(std::uint64_t fanout, const NodeDraws& draw, double degree_scale) {
+  template <typename Hop>
+  void expand(const Hop& hop, const NodeDraws& draw, double degree_scale) {
     const std::size_t num_known = nodes_.size();
     const std::size_t first_edge = edges_.size();
     if (method_ == ImportanceMethod::labor) {
-      for_each_list(num_known,
-                    [&](const ListOfNode& list, const Index* neighbors) { keep_share(list, neighbors, fanout, draw); });
+      for_each_list(hop, num_known, [&](const ListOfNode& list, const Index* neighbors) {
+        edges_.end_lists(list.node);
+        keep_share(list, neighbors, list.fanout, draw);
+      });
     } else if (method_ == ImportanceMethod::fastgcn) {
-      for_each_list(num_known, [&](const ListOfNode& list, const Index* neighbors) {
+      for_each_list(hop, num_known, [&](const ListOfNode& list, const Index* neighbors) {
+        edges_.end_lists(list.node);
         keep_by_degree(list, neighbors, draw, degree_scale);
       });
     } else {
-      expand_by_candidates(num_known, fanout, draw);
+      expand_by_candidates(hop, num_known, draw);
     }
+    edges_.end_lists(num_known);
     num_expanded_ = num_known;
     num_sampled_nodes_.push_back(static_cast<std::int64_t>(nodes_.size() - num_known));
     num_sampled_edges_.push_back(static_cast<std::int64_t>(edges_.size() - first_edge));
@@ -92,16 +98,24 @@ class ImportanceWorkspace {
   static constexpr std::size_t edges_per_part = 4096;
 
   /// Calls a function with the lists of the nodes that are not expanded yet, and their neighbours, in order.
-  template <typename Work>
-  void for_each_list(std::size_t end, Work work) {
+  template <typename Hop, typename Work>
+  void for_each_list(const Hop& hop, std::size_t end, Work work) {
     for (std::size_t node = num_expanded_; node < end;) {
       lists_.clear();
       std::size_t num_edges = 0;
       for (; node < end; ++node) {
-        const ListOfNode list = reader_.find(nodes_.node(node));
-        if (!lists_.empty() && num_edges + list.degree > edges_per_piece) break;
-        lists_.push_back(list);
-        num_edges += list.degree;
+        const std::size_t num_lists = lists_.size();
+        std::uint64_t num_more = 0;
+        hop.for_each_list(nodes_.node(node), [&](std::uint64_t list, std::uint64_t fanout) {
+          const FoundList found = reader_.find(list);
+          lists_.push_back({found, node, fanout});
+          num_more += found.degree;
+        });
+        if (num_lists > 0 && num_edges + num_more > edges_per_piece) {
+          lists_.resize(num_lists);
+          break;
+        }
+        num_edges += num_more;
         if (num_edges > max_batch_nodes) refuse_batch_size();
       }
       most_edges_in_piece_ = std::max(most_edges_in_piece_, num_edges);
@@ -113,34 +127,32 @@ class ImportanceWorkspace {
     }
   }
 
-  void check_neighbors(const ListOfNode& list, const Index* neighbors) const {
-    const std::uint64_t num_nodes = indptr_.size() - 1;
+  void check_neighbors(const FoundList& list, const Index* neighbors) const {
     std::uint64_t largest = 0;
     for (std::uint64_t edge = 0; edge < list.degree; ++edge) {
       largest = std::max(largest, static_cast<std::uint64_t>(neighbors[edge]));
     }
-    if (list.degree == 0 || largest < num_nodes) return;
+    if (list.degree == 0 || largest < num_nodes_) return;
     for (std::uint64_t edge = 0; edge < list.degree; ++edge) {
-      if (static_cast<std::uint64_t>(neighbors[edge]) >= num_nodes) {
-        refuse_index(list.begin + edge, neighbors[edge], num_nodes);
+      if (static_cast<std::uint64_t>(neighbors[edge]) >= num_nodes_) {
+        refuse_index(list.begin + edge, neighbors[edge], num_nodes_);
       }
     }
   }
 
   /// Calls a function with parts of a list, for which the batch has memory, if all their nodes are new.
   template <typename Work>
-  void for_each_part(const ListOfNode& list, Work work) {
+  void for_each_part(const FoundList& list, Work work) {
     for (std::uint64_t begin = 0; begin < list.degree; begin += edges_per_part) {
       const std::uint64_t end = std::min<std::uint64_t>(list.degree, begin + edges_per_part);
       nodes_.reserve(end - begin);
       edges_.reserve(end - begin);
       work(begin, end);
     }
-    edges_.end_list();
   }
 
   /// Keeps the edges of a list whose nodes draw less than the list's share.
-  void keep_share(const ListOfNode& list, const Index* neighbors, std::uint64_t fanout, const NodeDraws& draw) {
+  void keep_share(const FoundList& list, const Index* neighbors, std::uint64_t fanout, const NodeDraws& draw) {
     const bool takes_all = list.degree <= fanout;
     const std::uint64_t limit = num_draws_below(kept_share(list.degree, fanout));
     for_each_part(list, [&](std::uint64_t begin, std::uint64_t end) {
@@ -159,7 +171,7 @@ class ImportanceWorkspace {
   }
 
   /// Keeps the edges of a list whose nodes are among those of the hop, which are chosen by degree.
-  void keep_by_degree(const ListOfNode& list, const Index* neighbors, const NodeDraws& draw, double scale) {
+  void keep_by_degree(const FoundList& list, const Index* neighbors, const NodeDraws& draw, double scale) {
     for_each_part(list, [&](std::uint64_t begin, std::uint64_t end) {
       for (std::uint64_t edge = begin; edge < end; ++edge) {
         const auto neighbor = static_cast<std::uint64_t>(neighbors[edge]);
@@ -171,32 +183,38 @@ class ImportanceWorkspace {
   }
 
   /// Numbers the distinct neighbours of all lists, sizes them, and then keeps edges by that.
-  void expand_by_candidates(std::size_t end, std::uint64_t fanout, const NodeDraws& draw) {
+  template <typename Hop>
+  void expand_by_candidates(const Hop& hop, std::size_t end, const NodeDraws& draw) {
     table_.next_batch();
     sizes_.clear();
     std::size_t num_edges = 0;
-    for_each_list(end, [&](const ListOfNode& list, const Index* neighbors) {
+    std::uint64_t most_chosen = 0;  // of ladies, whose lists have one fan-out
+    for_each_list(hop, end, [&](const ListOfNode& list, const Index* neighbors) {
       if (num_edges + list.degree > max_batch_nodes) refuse_batch_size();
       number_candidates(list, neighbors, num_edges);
-      size_candidates(list, fanout, num_edges);
+      size_candidates(list, list.fanout, num_edges);
       num_edges += list.degree;
+      most_chosen = list.fanout;
     });
     if (method_ == ImportanceMethod::ladies) {
-      priorities_.choose({candidates_.data(), sizes_.size()}, sizes_, fanout, draw);
+      priorities_.choose({candidates_.data(), sizes_.size()}, sizes_, most_chosen, draw);
     }
     std::size_t first = 0;
     for (std::size_t node = num_expanded_; node < end; ++node) {
-      const ListOfNode list = reader_.find(nodes_.node(node));
-      if (method_ == ImportanceMethod::ladies) {
-        keep_chosen(list, first);
-      } else {
-        keep_balanced(list, first, fanout, draw);
-      }
-      first += list.degree;
+      edges_.end_lists(node);
+      hop.for_each_list(nodes_.node(node), [&](std::uint64_t number, std::uint64_t fanout) {
+        const FoundList list = reader_.find(number);
+        if (method_ == ImportanceMethod::ladies) {
+          keep_chosen(list, first);
+        } else {
+          keep_balanced(list, first, fanout, draw);
+        }
+        first += list.degree;
+      });
     }
   }
 
-  void number_candidates(const ListOfNode& list, const Index* neighbors, std::size_t first) {
+  void number_candidates(const FoundList& list, const Index* neighbors, std::size_t first) {
     candidate_of_edge_.reserve(first + list.degree, first);
     for (std::uint64_t begin = 0; begin < list.degree; begin += edges_per_part) {
       const std::size_t count = std::min<std::uint64_t>(list.degree - begin, edges_per_part);
@@ -214,7 +232,7 @@ class ImportanceWorkspace {
     sizes_.resize(table_.num_nodes(), 0);
   }
 
-  void size_candidates(const ListOfNode& list, std::uint64_t fanout, std::size_t first) {
+  void size_candidates(const FoundList& list, std::uint64_t fanout, std::size_t first) {
     const double share = kept_share(list.degree, fanout);
     const double inverse = list.degree == 0 ? 0 : 1 / static_cast<double>(list.degree);
     for (std::size_t edge = first; edge < first + list.degree; ++edge) {
@@ -223,7 +241,7 @@ class ImportanceWorkspace {
     }
   }
 
-  void keep_chosen(const ListOfNode& list, std::size_t first) {
+  void keep_chosen(const FoundList& list, std::size_t first) {
     for_each_part(list, [&](std::uint64_t begin, std::uint64_t end) {
       for (std::uint64_t edge = begin; edge < end; ++edge) {
         const std::uint32_t candidate = candidate_of_edge_[first + edge];
@@ -232,7 +250,7 @@ class ImportanceWorkspace {
     });
   }
 
-  void keep_balanced(const ListOfNode& list, std::size_t first, std::uint64_t fanout, const NodeDraws& draw) {
+  void keep_balanced(const FoundList& list, std::size_t first, std::uint64_t fanout, const NodeDraws& draw) {
     list_sizes_.clear();
     for (std::uint64_t edge = 0; edge < list.degree; ++edge) {
       list_sizes_.push_back(sizes_[candidate_of_edge_[first + edge]]);
@@ -251,7 +269,6 @@ class ImportanceWorkspace {
     edges_.reserve(kept_.size());
     const auto num_kept = static_cast<double>(kept_.size());
     for (const KeptEdge& edge : kept_) add(edge.neighbor, edge.position, edge.weight * num_kept / sum);
-    edges_.end_list();
   }
 
   void add(std::uint64_t neighbor, std::uint64_t position, double weight) {
@@ -259,6 +276,7 @@ class ImportanceWorkspace {
   }
 
   std::span<const std::int64_t> indptr_;
+  std::uint64_t num_nodes_;
   ImportanceMethod method_;
   SubgraphNodes nodes_;
   SubgraphEdges edges_;

@@ -12,17 +12,16 @@
 #include "diskhop/base/random.hpp"
 #include "diskhop/sampling/variants.hpp"
 #include "sampling/draws.hpp"
+#include "sampling/hop_lists.hpp"
 #include "sampling/list_reader.hpp"
 #include "sampling/picks.hpp"
 
 namespace diskhop {
 
-inline constexpr std::uint64_t all_neighbors = std::numeric_limits<std::uint64_t>::max();  // the fan-out -1
-
 /// Everything that a draw from one list depends on. weights, times: of its edges, or empty without any. Where nodes are
 /// in partitions, the time of a neighbour is 0 if it is resident and 1 if not, and latest is 0.
 struct ListToDraw {
-  ListOfNode list;
+  FoundList list;
   std::uint64_t fanout;
   std::uint64_t hop_key;
   std::int64_t latest;  // of the seed
@@ -85,10 +84,10 @@ class ListDraws {
     drawn.resize(num_before + num_draws + max_draw_overrun);
     std::uint64_t* const out = drawn.data() + num_before;
     if (options_.replaces && from.fanout != all_neighbors) {
-      ListPicker::draw_again(num_candidates, num_draws, absorb(from.hop_key, from.list.node), out);
+      ListPicker::draw_again(num_candidates, num_draws, absorb(from.hop_key, from.list.number), out);
       for (std::uint64_t number = 0; number < num_draws; ++number) out[number] += begin;
     } else {
-      draw_list<std::uint64_t>({from.list.node, begin, num_candidates}, from.fanout, from.hop_key, out);
+      draw_list<std::uint64_t>({from.list.number, begin, num_candidates}, from.fanout, from.hop_key, out);
     }
     drawn.resize(num_before + num_draws);
   }
@@ -100,7 +99,7 @@ class ListDraws {
       if (!(weight >= 0 && weight <= std::numeric_limits<double>::max())) refuse_weight(from.list, offset, weight);
       weights_.push_back(weight);
     }
-    const std::uint64_t key = absorb(from.hop_key, from.list.node);
+    const std::uint64_t key = absorb(from.hop_key, from.list.number);
     if (options_.replaces && from.fanout != all_neighbors) {
       picker_.draw_weighted_again(weights_, from.fanout, key, chosen_);
     } else {
@@ -108,9 +107,9 @@ class ListDraws {
     }
   }
 
-  [[noreturn, gnu::noinline]] static void refuse_weight(const ListOfNode& list, std::uint64_t offset, double weight) {
-    throw std::domain_error("the weight of an edge to node " + std::to_string(list.node) + ", at position " +
-                            std::to_string(list.begin + offset) + ", is " + std::to_string(weight));
+  [[noreturn, gnu::noinline]] static void refuse_weight(const FoundList& list, std::uint64_t offset, double weight) {
+    throw std::domain_error("the weight of the edge at position " + std::to_string(list.begin + offset) + " is " +
+                            std::to_string(weight));
   }
 
   NeighborOptions options_;

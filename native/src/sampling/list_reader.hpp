@@ -17,10 +17,16 @@
 namespace diskhop {
 
 /// A list of the graph: edges begin .. begin + degree - 1 of `indices`.
-struct ListOfNode {
-  std::uint64_t node;
+struct FoundList {
+  std::uint64_t number;  // of a graph without types, that of its node
   std::uint64_t begin;
   std::uint64_t degree;
+};
+
+/// A list of one node of a batch, and how many edges to draw from it.
+struct ListOfNode : FoundList {
+  std::size_t node;  // local
+  std::uint64_t fanout;
 };
 
 /// Reads values of edges for one piece of a hop: add their positions, then read. A value's place is the number of those
@@ -77,13 +83,13 @@ class ListReader {
   void start() { counts_ = {}; }
 
   /// Finds a list. Throws std::out_of_range for a damaged one.
-  [[nodiscard]] ListOfNode find(std::uint64_t node) const {
-    const std::int64_t begin = topology_.indptr[node];
-    const std::int64_t end = topology_.indptr[node + 1];
+  [[nodiscard]] FoundList find(std::uint64_t number) const {
+    const std::int64_t begin = topology_.indptr[number];
+    const std::int64_t end = topology_.indptr[number + 1];
     if (begin < 0 || end < begin || end > static_cast<std::int64_t>(topology_.num_edges())) {
-      refuse_list(topology_, node);
+      refuse_list(topology_, number);
     }
-    return {node, static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end - begin)};
+    return {number, static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end - begin)};
   }
 
   /// Reads the neighbours at `positions`, which are of the lists in order: counts[i] of them of list i.
@@ -95,7 +101,7 @@ class ListReader {
       std::size_t place = 0;
       for (std::size_t list = 0; list < lists.size(); ++list) {
         const auto of_list = positions.subspan(place, counts[list]);
-        if (is_list_cached(topology_, lists[list].node)) {
+        if (is_list_cached(topology_, lists[list].number)) {
           const Index* const cached = cached_list(lists[list]);
           for (std::size_t edge = 0; edge < of_list.size(); ++edge) {
             read_[place + edge] = cached[of_list[edge] - lists[list].begin];
@@ -107,7 +113,7 @@ class ListReader {
       }
       add_counts(request_.read(*topology_.scan, reinterpret_cast<std::byte*>(read_.data())));
     }
-    const std::uint64_t num_nodes = topology_.indptr.size() - 1;
+    const std::uint64_t num_nodes = topology_.num_nodes();
     for (std::size_t place = 0; place < positions.size(); ++place) {
       Index neighbor;
       if constexpr (is_cached<Lists>) {
@@ -127,12 +133,12 @@ class ListReader {
     starts.clear();
     if constexpr (is_cached<Lists>) {
       std::size_t num_missing = 0;
-      for (const ListOfNode& list : lists) num_missing += is_list_cached(topology_, list.node) ? 0 : list.degree;
+      for (const ListOfNode& list : lists) num_missing += is_list_cached(topology_, list.number) ? 0 : list.degree;
       read_.reserve(num_missing, 0);
       request_.reserve(num_missing);
       std::size_t place = 0;
       for (const ListOfNode& list : lists) {
-        if (is_list_cached(topology_, list.node)) {
+        if (is_list_cached(topology_, list.number)) {
           starts.push_back(cached_list(list));
           continue;
         }
@@ -175,10 +181,10 @@ class ListReader {
  private:
   static constexpr std::size_t lookahead = 16;
 
-  const Index* cached_list(const ListOfNode& list) const {
-    const std::uint64_t begin = find_cached_list(topology_, list.node);
+  const Index* cached_list(const FoundList& list) const {
+    const std::uint64_t begin = find_cached_list(topology_, list.number);
     if (begin > topology_.lists.size() || topology_.lists.size() - begin < list.degree) {
-      refuse_list(topology_, list.node);
+      refuse_list(topology_, list.number);
     }
     return topology_.lists.data() + begin;
   }

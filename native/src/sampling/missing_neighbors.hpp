@@ -14,6 +14,7 @@
 #include "diskhop/sampling/sampler.hpp"
 #include "sampling/draws.hpp"
 #include "sampling/growing_array.hpp"
+#include "sampling/hop_lists.hpp"
 
 namespace diskhop {
 
@@ -22,27 +23,30 @@ namespace diskhop {
 template <typename Index, typename Word>
 class MissingNeighbors {
  public:
-  /// Adds a node's list: edges first_edge .. first_edge + count - 1 will be draws from it.
-  void add(Word node, std::size_t first_edge, std::size_t count) {
+  /// Adds a list: edges first_edge .. first_edge + count - 1 will be draws from it.
+  void add(Word number, std::size_t first_edge, std::size_t count) {
     if (count == 0) return;
-    lists_.push_back({node, static_cast<std::uint32_t>(first_edge)});
+    lists_.push_back({number, static_cast<std::uint32_t>(first_edge)});
     num_edges_ += count;
   }
 
   /// Draws from the added lists, waits for the drawn neighbours, and removes the lists. For each edge it writes the
-  /// position, and the neighbour at its place counted from hop_begin.
-  ReadCounts read(const CachedTopology<Index>& topology, std::uint64_t fanout, std::uint64_t hop_key,
-                  std::size_t hop_begin, Word* positions, Index* neighbors) {
-    // Lists do not overlap, so sorting nodes, and the draws within each list, sorts all positions: hundreds of
+  /// position, and the neighbour at its place counted from hop_begin. Hop: UntypedHop or TypedHop.
+  template <typename Hop>
+  ReadCounts read(const CachedTopology<Index>& topology, const Hop& hop, std::uint64_t hop_key, std::size_t hop_begin,
+                  Word* positions, Index* neighbors) {
+    // Lists do not overlap, so sorting them, and the draws within each list, sorts all positions: hundreds of
     // thousands of them need no sort as a whole.
     radix_sort(lists_, static_cast<unsigned>(std::bit_width(topology.indptr.size())),
-               [](const MissingList& list) { return static_cast<std::uint64_t>(list.node); });
+               [](const MissingList& list) { return static_cast<std::uint64_t>(list.number); });
+    auto fanout_of = hop.ascending_fanouts();
     ids_.reserve(num_edges_, 0);
     to_rows_.reserve(num_edges_, 0);
     std::size_t num_ids = 0;
-    for (const auto [node, first_edge] : lists_) {
-      const auto begin = static_cast<Word>(topology.indptr[node]);
-      const NeighborList<Word> list{node, begin, static_cast<Word>(topology.indptr[node + 1]) - begin};
+    for (const auto [number, first_edge] : lists_) {
+      const auto begin = static_cast<Word>(topology.indptr[number]);
+      const NeighborList<Word> list{number, begin, static_cast<Word>(topology.indptr[number + 1]) - begin};
+      const std::uint64_t fanout = fanout_of(number);
       const std::size_t count = std::min<std::uint64_t>(fanout, list.degree);
       draws_.reserve(count + max_draw_overrun, 0);
       draw_list(list, fanout, hop_key, draws_.data());
@@ -76,7 +80,7 @@ class MissingNeighbors {
 
  private:
   struct MissingList {
-    Word node;
+    Word number;
     std::uint32_t first_edge;
   };
   struct PlacedDraw {

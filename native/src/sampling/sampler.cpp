@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "sampling/hop_lists.hpp"
 #include "sampling/idle_workspaces.hpp"
 #include "sampling/local_ids.hpp"
 #include "sampling/sampler_workspace.hpp"
@@ -17,16 +18,15 @@ namespace {
 template <typename Lists, typename Word, typename LocalIds>
 class NeighborSamplerOf final : public NeighborSampler {
  public:
-  NeighborSamplerOf(const Lists& topology, std::vector<std::int64_t> fanouts)
-      : topology_(topology), fanouts_(std::move(fanouts)) {}
+  NeighborSamplerOf(const Lists& topology, const std::vector<std::int64_t>& fanouts)
+      : topology_(topology), hops_(topology.types, fanouts) {}
 
   SampledBlocks sample(std::span<const std::int64_t> seeds, std::span<const std::int64_t> /*times*/, const DrawKey& key,
                        BufferPool& pool) override {
     std::unique_ptr<BatchWorkspace> workspace = take_workspace();  // discarded if an error is thrown
     workspace->start(seeds);
-    for (std::size_t hop = 0; hop < fanouts_.size(); ++hop) {
-      // -1 becomes the largest value: no list is longer.
-      workspace->expand(static_cast<std::uint64_t>(fanouts_[hop]), make_hop_key(key, hop, 0));
+    for (std::size_t number = 0; number < hops_.size(); ++number) {
+      hops_.with_hop(number, [&](const auto& hop) { workspace->expand(hop, make_hop_key(key, number, 0)); });
     }
     SampledBlocks blocks = workspace->finish(pool);
     idle_.give_back(std::move(workspace));
@@ -42,7 +42,7 @@ class NeighborSamplerOf final : public NeighborSampler {
   std::unique_ptr<BatchWorkspace> take_workspace() {
     return idle_.take([this] {
       if constexpr (std::is_same_v<LocalIds, NodeArray<Word>>) {
-        return std::make_unique<BatchWorkspace>(topology_, NodeArray<Word>(topology_.indptr.size() - 1));
+        return std::make_unique<BatchWorkspace>(topology_, NodeArray<Word>(topology_.num_nodes()));
       } else {
         return std::make_unique<BatchWorkspace>(topology_, NodeTable<Word>());
       }
@@ -50,26 +50,26 @@ class NeighborSamplerOf final : public NeighborSampler {
   }
 
   Lists topology_;
-  std::vector<std::int64_t> fanouts_;
+  Hops hops_;
   IdleWorkspaces<BatchWorkspace> idle_;
 };
 
 template <typename Lists, typename Word>
-std::unique_ptr<NeighborSampler> make_with_words(const Lists& topology, std::vector<std::int64_t> fanouts) {
-  if (topology.indptr.size() - 1 <= max_array_nodes) {
-    return std::make_unique<NeighborSamplerOf<Lists, Word, NodeArray<Word>>>(topology, std::move(fanouts));
+std::unique_ptr<NeighborSampler> make_with_words(const Lists& topology, const std::vector<std::int64_t>& fanouts) {
+  if (topology.num_nodes() <= max_array_nodes) {
+    return std::make_unique<NeighborSamplerOf<Lists, Word, NodeArray<Word>>>(topology, fanouts);
   }
-  return std::make_unique<NeighborSamplerOf<Lists, Word, NodeTable<Word>>>(topology, std::move(fanouts));
+  return std::make_unique<NeighborSamplerOf<Lists, Word, NodeTable<Word>>>(topology, fanouts);
 }
 
 template <typename Lists>
-std::unique_ptr<NeighborSampler> make_with_lists(const Lists& topology, std::vector<std::int64_t> fanouts) {
-  require_fanouts(topology.indptr, fanouts);
+std::unique_ptr<NeighborSampler> make_with_lists(const Lists& topology, const std::vector<std::int64_t>& fanouts) {
+  require_fanouts(topology, fanouts);
   constexpr std::uint64_t max_short = std::numeric_limits<std::uint32_t>::max();
-  if (topology.indptr.size() <= max_short && topology.num_edges() <= max_short) {
-    return make_with_words<Lists, std::uint32_t>(topology, std::move(fanouts));
+  if (std::max({topology.indptr.size(), topology.num_nodes() + 1, topology.num_edges()}) <= max_short) {
+    return make_with_words<Lists, std::uint32_t>(topology, fanouts);
   }
-  return make_with_words<Lists, std::uint64_t>(topology, std::move(fanouts));
+  return make_with_words<Lists, std::uint64_t>(topology, fanouts);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,6 +13,7 @@
 #include "diskhop/sampling/sampler.hpp"
 #include "sampling/draws.hpp"
 #include "sampling/growing_array.hpp"
+#include "sampling/hop_lists.hpp"
 #include "sampling/lists.hpp"
 #include "sampling/local_ids.hpp"
 #include "sampling/missing_neighbors.hpp"
@@ -38,7 +38,7 @@ class Workspace {
 
  public:
   Workspace(const Lists& topology, LocalIds local_ids)
-      : topology_(topology), num_nodes_(topology.indptr.size() - 1), local_ids_(std::move(local_ids)) {}
+      : topology_(topology), num_nodes_(topology.num_nodes()), local_ids_(std::move(local_ids)) {}
 
   void start(std::span<const std::int64_t> seeds) {
     if (seeds.size() > max_batch_nodes) throw std::length_error("a batch has at most 2^31 - 1 seeds");
@@ -60,27 +60,29 @@ class Workspace {
     num_sampled_nodes_.push_back(static_cast<std::int64_t>(seeds.size()));
   }
 
-  /// Expands the nodes that the previous hop discovered.
-  void expand(std::uint64_t fanout, std::uint64_t hop_key) {
+  /// Expands the nodes that the previous hop discovered. Hop: UntypedHop or TypedHop.
+  template <typename Hop>
+  void expand(const Hop& hop, std::uint64_t hop_key) {
+    const std::size_t nodes_per_step = std::max<std::size_t>(1, lists_per_step / hop.max_lists_per_node);
+    step_lists_.resize(std::max(step_lists_.size(), nodes_per_step * hop.max_lists_per_node));
     const std::size_t num_known = local_ids_.num_nodes();
     const std::size_t first_edge = num_edges_;
-    const std::size_t first_list = num_expanded_;
+    num_hop_lists_ = 0;
     list_ends_.reserve(num_known + 1, num_expanded_ + 1);
-    prefetch_lists(num_expanded_, std::min(num_expanded_ + lists_per_step, num_known));
+    prefetch_lists(hop, num_expanded_, std::min(num_expanded_ + nodes_per_step, num_known));
     while (num_expanded_ < num_known) {
-      const std::size_t end = std::min(num_expanded_ + lists_per_step, num_known);
-      prefetch_lists(end, std::min(end + lists_per_step, num_known));
-      expand_lists(end, fanout, hop_key);
+      const std::size_t end = std::min(num_expanded_ + nodes_per_step, num_known);
+      prefetch_lists(hop, end, std::min(end + nodes_per_step, num_known));
+      expand_lists(end, hop, hop_key);
     }
     if constexpr (is_cached<Lists>) {
-      read_missing(fanout, hop_key);
+      read_missing(hop, hop_key);
     } else {
       follow_edges(0);
     }
     num_sampled_nodes_.push_back(static_cast<std::int64_t>(local_ids_.num_nodes() - num_known));
     num_sampled_edges_.push_back(static_cast<std::int64_t>(num_edges_ - first_edge));
-    most_reading_bytes_ =
-        std::max(most_reading_bytes_, hop_read_bytes(num_known - first_list, num_edges_ - first_edge));
+    most_reading_bytes_ = std::max(most_reading_bytes_, hop_read_bytes(num_hop_lists_, num_edges_ - first_edge));
   }
 
   /// Copies the batch to memory of its size.
@@ -118,7 +120,8 @@ class Workspace {
 
   [[nodiscard]] std::size_t num_bytes() const {
     return local_ids_.num_bytes() + node_ids_.num_bytes() + list_ends_.num_bytes() + positions_.num_bytes() +
-           neighbors_.num_bytes() + read_neighbors_.num_bytes() + missing_.num_bytes();
+           neighbors_.num_bytes() + read_neighbors_.num_bytes() + missing_.num_bytes() +
+           step_lists_.capacity() * sizeof(StepList);
   }
 
  private:
@@ -142,56 +145,68 @@ class Workspace {
     local_ids_.reserve(max_nodes, node_ids_.data());
   }
 
-  void prefetch_lists(std::size_t begin, std::size_t end) {
+  template <typename Hop>
+  void prefetch_lists(const Hop& hop, std::size_t begin, std::size_t end) {
     for (std::size_t local = begin; local < end; ++local) {
-      const Word node = node_ids_[local];
-      __builtin_prefetch(&topology_.indptr[node]);
-      if constexpr (is_cached<Lists>) {
-        __builtin_prefetch(&topology_.blocks[node / nodes_per_block]);
-        __builtin_prefetch(&topology_.indptr[node / nodes_per_block * nodes_per_block]);
-      }
+      hop.for_each_list(node_ids_[local], [this](std::uint64_t list, std::uint64_t /*fanout*/) {
+        __builtin_prefetch(&topology_.indptr[list]);
+        if constexpr (is_cached<Lists>) {
+          __builtin_prefetch(&topology_.blocks[list / lists_per_block]);
+          __builtin_prefetch(&topology_.indptr[list / lists_per_block * lists_per_block]);
+        }
+      });
     }
   }
 
   /// Draws from the lists of the next nodes, up to `end`, and prefetches the neighbours.
-  void expand_lists(std::size_t end, std::uint64_t fanout, std::uint64_t hop_key) {
-    std::array<NeighborList<Word>, lists_per_step> lists;
-    const std::size_t num_lists = end - num_expanded_;
-    const auto max_edges = static_cast<std::int64_t>(topology_.num_edges());
-    const std::int64_t* const indptr = topology_.indptr.data();
-    const auto num_seeds = static_cast<std::uint64_t>(num_sampled_nodes_.front());
-    std::uint64_t num_edges = num_edges_;
-    for (std::size_t place = 0; place < num_lists; ++place) {
-      const Word node = node_ids_[num_expanded_ + place];
-      const std::int64_t list_begin = indptr[node];
-      const std::int64_t list_end = indptr[node + 1];
-      if (list_begin < 0 || list_end < list_begin || list_end > max_edges) refuse_list(topology_, node);
-      const auto degree = static_cast<Word>(list_end - list_begin);
-      lists[place] = {node, static_cast<Word>(list_begin), degree};
-      num_edges += std::min<std::uint64_t>(fanout, degree);  // no overflow: at most max_batch_nodes and one list
-      if (num_edges > max_batch_nodes || std::min(num_nodes_, num_seeds + num_edges) > max_batch_nodes) {
-        refuse_batch_size();
-      }
-      list_ends_[num_expanded_ + place + 1] = static_cast<std::uint32_t>(num_edges);
-    }
-    reserve_edges(num_edges);
+  template <typename Hop>
+  void expand_lists(std::size_t end, const Hop& hop, std::uint64_t hop_key) {
+    const std::size_t num_lists = find_lists(end, hop);
     // Plain topologies discover nodes here; a cached topology numbers the hop once all of it is read.
-    if constexpr (!is_cached<Lists>) reserve_nodes(num_edges - num_numbered_);
+    if constexpr (!is_cached<Lists>) reserve_nodes(list_ends_[end] - num_numbered_);
     for (std::size_t place = 0; place < num_lists; ++place) {
-      const std::size_t count = std::min<std::uint64_t>(fanout, lists[place].degree);
+      const auto& [list, fanout] = step_lists_[place];
+      const std::size_t count = std::min<std::uint64_t>(fanout, list.degree);
       if constexpr (is_cached<Lists>) {
-        find_neighbors(lists[place], fanout, hop_key, count);
+        find_neighbors(list, fanout, hop_key, count);
         num_edges_ += count;
         copy_cached(edges_behind);
       } else {
         Word* const positions = positions_.data() + num_edges_;
-        draw_list(lists[place], fanout, hop_key, positions);
+        draw_list(list, fanout, hop_key, positions);
         for (std::size_t edge = 0; edge < count; ++edge) __builtin_prefetch(&topology_.indices[positions[edge]]);
         num_edges_ += count;
         follow_edges(edges_behind);
       }
     }
+    num_hop_lists_ += num_lists;
     num_expanded_ = end;
+  }
+
+  /// Finds the lists of the next nodes, up to `end`, and where the edges of each node end. Returns their number.
+  template <typename Hop>
+  std::size_t find_lists(std::size_t end, const Hop& hop) {
+    const auto max_edges = static_cast<std::int64_t>(topology_.num_edges());
+    const std::int64_t* const indptr = topology_.indptr.data();
+    const auto num_seeds = static_cast<std::uint64_t>(num_sampled_nodes_.front());
+    StepList* next = step_lists_.data();
+    std::uint64_t num_edges = num_edges_;
+    for (std::size_t local = num_expanded_; local < end; ++local) {
+      hop.for_each_list(node_ids_[local], [&](std::uint64_t list, std::uint64_t fanout) {
+        const std::int64_t list_begin = indptr[list];
+        const std::int64_t list_end = indptr[list + 1];
+        if (list_begin < 0 || list_end < list_begin || list_end > max_edges) refuse_list(topology_, list);
+        const auto degree = static_cast<Word>(list_end - list_begin);
+        *next++ = {{static_cast<Word>(list), static_cast<Word>(list_begin), degree}, fanout};
+        num_edges += std::min<std::uint64_t>(fanout, degree);  // no overflow: at most max_batch_nodes and one list
+        if (num_edges > max_batch_nodes || std::min(num_nodes_, num_seeds + num_edges) > max_batch_nodes) {
+          refuse_batch_size();
+        }
+      });
+      list_ends_[local + 1] = static_cast<std::uint32_t>(num_edges);
+    }
+    reserve_edges(num_edges);
+    return static_cast<std::size_t>(next - step_lists_.data());
   }
 
   /// Reads the neighbours of drawn edges and prefetches their local ids, then numbers neighbours read before. Both
@@ -217,16 +232,16 @@ class Workspace {
   /// uncached list is drawn from once all of them are known; until then the first position stands for all.
   void find_neighbors(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, std::size_t count) {
     Word* const places = neighbors_.data() + num_edges_;
-    if (!is_list_cached(topology_, list.node)) {
-      missing_.add(list.node, num_edges_, count);
+    if (!is_list_cached(topology_, list.number)) {
+      missing_.add(list.number, num_edges_, count);
       std::fill_n(places, count, Word{0});
       return;
     }
     Word* const positions = positions_.data() + num_edges_;
     draw_list(list, fanout, hop_key, positions);
-    const std::uint64_t begin = find_cached_list(topology_, list.node);
+    const std::uint64_t begin = find_cached_list(topology_, list.number);
     if (begin > topology_.lists.size() || topology_.lists.size() - begin < list.degree)
-      refuse_list(topology_, list.node);
+      refuse_list(topology_, list.number);
     for (std::size_t edge = 0; edge < count; ++edge) {
       places[edge] = static_cast<Word>(begin + (positions[edge] - list.begin));
       __builtin_prefetch(&topology_.lists[places[edge]]);
@@ -241,11 +256,12 @@ class Workspace {
   }
 
   /// Reads the hop's uncached neighbours into their placeholders, then numbers all neighbours of the hop.
-  void read_missing(std::uint64_t fanout, std::uint64_t hop_key) {
+  template <typename Hop>
+  void read_missing(const Hop& hop, std::uint64_t hop_key) {
     copy_cached(0);
     const std::size_t hop_begin = num_numbered_;
     const ReadCounts counts =
-        missing_.read(topology_, fanout, hop_key, hop_begin, positions_.data(), read_neighbors_.data());
+        missing_.read(topology_, hop, hop_key, hop_begin, positions_.data(), read_neighbors_.data());
     read_counts_.reads += counts.reads;
     read_counts_.bytes_read += counts.bytes_read;
     read_counts_.bytes_copied += counts.bytes_copied;
@@ -275,6 +291,11 @@ class Workspace {
     num_numbered_ = end;
   }
 
+  struct StepList {
+    NeighborList<Word> list;
+    std::uint64_t fanout;
+  };
+
   const Lists& topology_;
   std::uint64_t num_nodes_;
   LocalIds local_ids_;
@@ -284,7 +305,9 @@ class Workspace {
   GrowingArray<Word> neighbors_;        // node ids up to num_read_, local ids up to num_numbered_
   GrowingArray<Index> read_neighbors_;  // neighbours of a hop of a cached topology
   MissingNeighbors<Index, Word> missing_;
+  std::vector<StepList> step_lists_;
   std::size_t num_expanded_ = 0;
+  std::size_t num_hop_lists_ = 0;
   std::size_t num_edges_ = 0;
   std::size_t num_read_ = 0;
   std::size_t num_numbered_ = 0;

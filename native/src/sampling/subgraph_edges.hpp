@@ -46,7 +46,10 @@ class SubgraphEdges {
     if (has_weights_) weights_[num_edges_] = weight;
     add(source, position);
   }
-  void end_list() { list_ends_.push_back(static_cast<std::int64_t>(num_edges_)); }
+  /// Ends the edges of nodes, up to a number of them. Edges added next are of the next node.
+  void end_lists(std::size_t num_lists) {
+    while (list_ends_.size() <= num_lists) list_ends_.push_back(static_cast<std::int64_t>(num_edges_));
+  }
 
   /// Adds the opposite of each edge; afterwards all nodes have lists, sorted by source and without repeats.
   void add_opposites(std::size_t num_nodes) {
@@ -75,7 +78,7 @@ class SubgraphEdges {
       for (std::size_t place = 0; place < list.size(); ++place) {
         if (place == 0 || list[place].source != list[place - 1].source) add(list[place].source, list[place].position);
       }
-      end_list();
+      end_lists(target + 1);
     }
   }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "diskhop/sampling/variants.hpp"
+#include "sampling/hop_lists.hpp"
 #include "sampling/idle_workspaces.hpp"
 #include "sampling/variant_workspace.hpp"
 
@@ -15,18 +16,18 @@ namespace {
 template <typename Lists>
 class VariantSampler final : public NeighborSampler {
  public:
-  VariantSampler(const Lists& topology, std::vector<std::int64_t> fanouts, const NeighborOptions& options)
-      : topology_(topology), fanouts_(std::move(fanouts)), options_(options) {}
+  VariantSampler(const Lists& topology, const std::vector<std::int64_t>& fanouts, const NeighborOptions& options)
+      : topology_(topology), hops_(topology.types, fanouts), options_(options) {}
 
   SampledBlocks sample(std::span<const std::int64_t> seeds, std::span<const std::int64_t> times, const DrawKey& key,
                        BufferPool& pool) override {
     if (!times.empty() && times.size() != seeds.size()) throw std::invalid_argument("each seed needs one time");
     auto workspace = idle_.take([this] { return std::make_unique<Workspace>(topology_, options_); });
     workspace->start(seeds, times);
-    for (std::size_t hop = 0; hop < fanouts_.size(); ++hop) {
-      workspace->expand(static_cast<std::uint64_t>(fanouts_[hop]), make_hop_key(key, hop, 0));
+    for (std::size_t number = 0; number < hops_.size(); ++number) {
+      hops_.with_hop(number, [&](const auto& hop) { workspace->expand(hop, make_hop_key(key, number, 0)); });
     }
-    SampledBlocks blocks = workspace->finish(pool);
+    SampledBlocks blocks = workspace->finish(hops_, pool);
     idle_.give_back(std::move(workspace));
     return blocks;
   }
@@ -38,7 +39,7 @@ class VariantSampler final : public NeighborSampler {
   using Workspace = VariantWorkspace<Lists>;
 
   Lists topology_;
-  std::vector<std::int64_t> fanouts_;
+  Hops hops_;
   NeighborOptions options_;
   IdleWorkspaces<Workspace> idle_;
 };
@@ -60,25 +61,28 @@ void require_length(const Column& column, std::uint64_t num_values, const char* 
 template <typename Lists>
 std::unique_ptr<NeighborSampler> make_variant_sampler(const Lists& topology, std::vector<std::int64_t> fanouts,
                                                       const NeighborOptions& options) {
-  require_fanouts(topology.indptr, fanouts);
+  require_fanouts(topology, fanouts);
   if constexpr (is_cached<Lists>) require_parts(topology);
   require_length(options.weights, topology.num_edges(), "weights");
   require_length(options.edge_times, topology.num_edges(), "times of edges");
-  require_length(options.node_times, topology.indptr.size() - 1, "times of nodes");
+  require_length(options.node_times, topology.num_nodes(), "times of nodes");
   const bool has_times = options.edge_times.exists || options.node_times.exists;
   if (options.edge_times.exists && options.node_times.exists) {
     throw std::invalid_argument("times are of edges or of nodes, not of both");
   }
   if (options.node_times.scan != nullptr) throw std::invalid_argument("times of nodes must be in memory");
   if (options.nodes_per_partition > 0 &&
-      (has_times || (topology.indptr.size() - 2) / options.nodes_per_partition >= 63)) {
+      (has_times || (topology.num_nodes() - 1) / options.nodes_per_partition >= 63)) {
     throw std::invalid_argument("partitions are without times, and at most 63");
+  }
+  if (topology.types != nullptr && (options.nodes_per_partition > 0 || options.subgraph == Subgraph::bidirectional)) {
+    throw std::invalid_argument("partitions and bidirectional subgraphs are of graphs with one type");
   }
   if (has_times && !options.is_disjoint) throw std::invalid_argument("times need disjoint subgraphs");
   if (options.takes_latest && (!has_times || options.weights.exists)) {
     throw std::invalid_argument("the latest neighbours need times, and no weights");
   }
-  return std::make_unique<VariantSampler<Lists>>(topology, std::move(fanouts), options);
+  return std::make_unique<VariantSampler<Lists>>(topology, fanouts, options);
 }
 
 template std::unique_ptr<NeighborSampler> make_variant_sampler(const Topology<std::uint32_t>&,

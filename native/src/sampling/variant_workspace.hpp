@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "diskhop/base/random.hpp"
 #include "diskhop/sampling/variants.hpp"
+#include "sampling/hop_lists.hpp"
 #include "sampling/list_draws.hpp"
 #include "sampling/list_reader.hpp"
 #include "sampling/subgraph_edges.hpp"
@@ -27,7 +29,8 @@ class VariantWorkspace {
  public:
   VariantWorkspace(const Lists& topology, const NeighborOptions& options)
       : options_(options),
-        nodes_(topology.indptr.size() - 1, options.is_disjoint),
+        is_typed_(topology.types != nullptr),
+        nodes_(topology.num_nodes(), options.is_disjoint),
         reader_(topology),
         draws_(options) {}
 
@@ -47,18 +50,19 @@ class VariantWorkspace {
   }
 
   /// Expands the nodes that the previous hop discovered.
-  void expand(std::uint64_t fanout, std::uint64_t hop_key) {
+  template <typename Hop>
+  void expand(const Hop& hop, std::uint64_t hop_key) {
     const std::size_t num_known = nodes_.size();
     const std::size_t first_edge = edges_.size();
-    for_each_piece(num_expanded_, num_known, fanout, draws_.looks_at_lists(), [&] { draw_piece(fanout, hop_key); });
+    for_each_piece(num_expanded_, num_known, hop, draws_.looks_at_lists(), [&] { draw_piece(hop_key); });
     num_expanded_ = num_known;
     num_sampled_nodes_.push_back(static_cast<std::int64_t>(nodes_.size() - num_known));
     num_sampled_edges_.push_back(static_cast<std::int64_t>(edges_.size() - first_edge));
   }
 
-  /// Copies the batch to memory of its size.
-  [[nodiscard]] SampledBlocks finish(BufferPool& pool) {
-    if (options_.subgraph != Subgraph::directional) take_all_nodes();
+  /// Copies the batch to memory of its size. hops: those that were expanded.
+  [[nodiscard]] SampledBlocks finish(const Hops& hops, BufferPool& pool) {
+    if (options_.subgraph != Subgraph::directional) take_all_nodes(hops);
     SampledBlocks blocks = edges_.lay_out(nodes_, options_.is_disjoint, pool);
     blocks.num_sampled_nodes = num_sampled_nodes_;
     blocks.num_sampled_edges = num_sampled_edges_;
@@ -77,35 +81,42 @@ class VariantWorkspace {
   [[nodiscard]] std::size_t reading_bytes() const { return most_edges_in_piece_ * EdgeRequest::bytes_per_edge; }
 
  private:
-  /// Calls a function with lists_ of some nodes after another, and piece_begin_, the first of them.
-  template <typename Work>
-  void for_each_piece(std::size_t begin, std::size_t end, std::uint64_t fanout, bool takes_lists, Work work) {
+  /// Calls a function with the lists of some nodes after another: lists_, up to those of piece_end_.
+  template <typename Hop, typename Work>
+  void for_each_piece(std::size_t begin, std::size_t end, const Hop& hop, bool takes_lists, Work work) {
     while (begin < end) {
       lists_.clear();
-      piece_begin_ = begin;
       std::size_t num_edges = 0;
       for (; begin < end; ++begin) {
-        const ListOfNode list = reader_.find(nodes_.node(begin));
-        const std::uint64_t count = takes_lists ? list.degree : draws_.count(list.degree, fanout);
-        if (!lists_.empty() && num_edges + count > edges_per_piece) break;
-        lists_.push_back(list);
-        num_edges += count;
+        const std::size_t num_lists = lists_.size();
+        std::uint64_t num_more = 0;
+        hop.for_each_list(nodes_.node(begin), [&](std::uint64_t list, std::uint64_t fanout) {
+          const FoundList found = reader_.find(list);
+          lists_.push_back({found, begin, fanout});
+          num_more += takes_lists ? found.degree : draws_.count(found.degree, fanout);
+        });
+        if (num_lists > 0 && num_edges + num_more > edges_per_piece) {
+          lists_.resize(num_lists);
+          break;
+        }
+        num_edges += num_more;
         if (num_edges > max_batch_nodes) refuse_batch_size();
       }
+      piece_end_ = begin;
       most_edges_in_piece_ = std::max(most_edges_in_piece_, num_edges);
       work();
     }
   }
 
-  void draw_piece(std::uint64_t fanout, std::uint64_t hop_key) {
+  void draw_piece(std::uint64_t hop_key) {
     if (draws_.looks_at_lists()) read_values();
     positions_.clear();
     counts_.clear();
     std::size_t first_value = 0;
     for (std::size_t place = 0; place < lists_.size(); ++place) {
       const ListOfNode& list = lists_[place];
-      const std::uint64_t seed = nodes_.seed_of(piece_begin_ + place);
-      ListToDraw from{.list = list, .fanout = fanout, .hop_key = hop_key, .latest = 0, .weights = {}, .times = {}};
+      const std::uint64_t seed = nodes_.seed_of(list.node);
+      ListToDraw from{.list = list, .fanout = list.fanout, .hop_key = hop_key, .latest = 0, .weights = {}, .times = {}};
       if (options_.is_disjoint) from.hop_key = absorb(hop_key, seed);
       if (options_.weights.exists) from.weights = {weights_.data() + first_value, list.degree};
       if (draws_.has_times()) {
@@ -162,19 +173,22 @@ class VariantWorkspace {
     if (options_.subgraph != Subgraph::induced) edges_.reserve(positions_.size());
     std::size_t edge = 0;
     for (std::size_t place = 0; place < lists_.size(); ++place) {
-      const std::uint64_t seed = nodes_.seed_of(piece_begin_ + place);
+      const std::uint64_t seed = nodes_.seed_of(lists_[place].node);
+      if (options_.subgraph != Subgraph::induced) edges_.end_lists(lists_[place].node);
       for (const std::size_t end = edge + counts_[place]; edge < end; ++edge) {
         const std::uint32_t source = nodes_.number(neighbors_[edge], seed);
         if (options_.subgraph != Subgraph::induced) edges_.add(source, positions_[edge]);
       }
-      if (options_.subgraph != Subgraph::induced) edges_.end_list();
     }
+    if (options_.subgraph != Subgraph::induced) edges_.end_lists(piece_end_);
   }
 
   /// Replaces the drawn edges by those of all nodes, which is one more hop without new nodes.
-  void take_all_nodes() {
+  void take_all_nodes(const Hops& hops) {
     if (options_.subgraph == Subgraph::induced) {
-      for_each_piece(0, nodes_.size(), all_neighbors, true, [this] { induce_piece(); });
+      hops.with_whole_lists([this](const auto& whole_lists) {
+        for_each_piece(0, nodes_.size(), whole_lists, true, [this] { induce_piece(); });
+      });
     } else {
       edges_.add_opposites(nodes_.size());
     }
@@ -196,13 +210,14 @@ class VariantWorkspace {
     edges_.reserve(positions_.size());
     std::size_t edge = 0;
     for (std::size_t place = 0; place < lists_.size(); ++place) {
-      const std::uint64_t seed = nodes_.seed_of(piece_begin_ + place);
+      const std::uint64_t seed = nodes_.seed_of(lists_[place].node);
+      edges_.end_lists(lists_[place].node);
       for (const std::size_t end = edge + counts_[place]; edge < end; ++edge) {
         if (options_.edge_times.exists && times_[edge] > latest_[seed]) continue;
         if (const auto source = nodes_.find(neighbors_[edge], seed)) edges_.add(*source, positions_[edge]);
       }
-      edges_.end_list();
     }
+    edges_.end_lists(piece_end_);
   }
 
   /// Takes the resident partitions of a batch, the same for all seeds.
@@ -230,7 +245,12 @@ class VariantWorkspace {
     if (options_.edge_times.exists) {
       throw std::invalid_argument("the seeds have no times, which sampling by the times of edges needs");
     }
-    for (const std::int64_t seed : seeds) latest_.push_back(time_of_node(static_cast<std::uint64_t>(seed)));
+    for (const std::int64_t seed : seeds) {
+      latest_.push_back(time_of_node(static_cast<std::uint64_t>(seed)));
+      if (is_typed_ && latest_.back() == std::numeric_limits<std::int64_t>::min()) {
+        throw std::invalid_argument("the seeds have no times, and are of a type without any");
+      }
+    }
   }
 
   [[nodiscard]] std::int64_t time_of_node(std::uint64_t node) const {
@@ -241,6 +261,7 @@ class VariantWorkspace {
   }
 
   NeighborOptions options_;
+  bool is_typed_;
   SubgraphNodes nodes_;
   SubgraphEdges edges_;
   ListReader<Lists> reader_;
@@ -251,7 +272,7 @@ class VariantWorkspace {
   std::vector<std::int64_t> num_sampled_nodes_;
   std::vector<std::int64_t> num_sampled_edges_;
   // Of one piece:
-  std::size_t piece_begin_ = 0;
+  std::size_t piece_end_ = 0;  // the node after the last one
   std::vector<ListOfNode> lists_;
   std::vector<double> weights_;  // of whole lists, as times_
   std::vector<std::int64_t> times_;

@@ -33,6 +33,7 @@ class ColumnFile:
     dtype: dtype of the numbers.
     num_values: number of edges or nodes.
     edge_ids: the source's number of each edge; None if unknown.
+    lock: keeps `diskhop clean` from a derived folder with the file as long as it is held.
     """
 
     use: str
@@ -42,6 +43,7 @@ class ColumnFile:
     dtype: np.dtype[np.generic]
     num_values: int
     edge_ids: NDArray[Any] | None = field(default=None, compare=False, repr=False)
+    lock: SharedLock | None = field(default=None, compare=False, repr=False)
 
     @property
     def num_bytes(self) -> int:
@@ -73,17 +75,39 @@ class ClusterFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReverseEdges:
+    """Which edges of the dataset the edges of reverse types are.
+
+    path: file of positions among the edges of the type that is reversed; those of all reverse types in their order,
+        each in the order of its own lists.
+    dtype: dtype of the positions.
+    """
+
+    path: Path
+    dtype: np.dtype[np.generic]
+
+    def positions(self, types: TypeMap, edge_type: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return positions in the dataset of edges of a reverse type (number), given positions within the type."""
+        counts = [edges.num_edges if edges.is_reverse else 0 for edges in types.edges]
+        stored = map_array(self.path, self.dtype, sum(counts))
+        found: NDArray[np.int64] = stored[positions + sum(counts[:edge_type])].astype(np.int64)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyFiles:
     """In-neighbour lists on disk, sorted within each list.
 
-    indptr_path: file of int64 (num_nodes + 1), the start of each list.
+    indptr_path: file of int64 (num_lists + 1), the start of each list.
     indices_path: file of source ids (num_edges).
     index_dtype: dtype of the source ids.
-    num_nodes: number of destinations, one list each.
+    num_nodes: number of nodes; without types each has one list.
     num_edges: number of edges.
     columns: weights and times that a sampler needs in addition.
     clusters: clusters of the nodes; None for none.
-    types: the types of merged lists; None for the lists of one edge type. num_nodes is then the number of lists.
+    types: types of merged lists (dataset/merged.py); None for a graph without.
+    reverse: edges of the dataset that those of reverse types are; None without reverse types.
+    lock: keeps `diskhop clean` from a derived folder with the lists as long as it is held.
     """
 
     indptr_path: Path
@@ -94,6 +118,13 @@ class TopologyFiles:
     columns: tuple[ColumnFile, ...] = ()
     clusters: ClusterFiles | None = None
     types: TypeMap | None = None
+    reverse: ReverseEdges | None = None
+    lock: SharedLock | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def num_lists(self) -> int:
+        """Number of lists."""
+        return self.num_nodes if self.types is None else self.types.num_lists
 
 
 def destinations_of(indptr: NDArray[Any], first: int, stop: int, dtype: Any = np.int64) -> NDArray[Any]:

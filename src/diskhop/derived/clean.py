@@ -1,8 +1,9 @@
 """Listing and removing derived files (`diskhop clean`), which diskhop can rebuild from a dataset.
 
 They are folders in one common folder, recognised by their names: scratch of a run (derived/scratch.py), packed layouts,
-hop tables, norms of GraphSAINT, clusters, splits of edges, and unfinished ones of these. Every user of a folder locks
-it (flock), shared or exclusively. Anything else in the common folder is never opened or removed.
+hop tables, norms of GraphSAINT, clusters, merged lists of edge types, splits of edges, and unfinished ones of these.
+Every user of a folder locks it (flock), shared or exclusively. Anything else in the common folder is never opened or
+removed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from diskhop.io.atomic import destination_errors, remove_tree
 
 # The manifests of packed layouts and the like, without which the folder is not valid.
 LAYOUT_FILE, TABLES_FILE, NORMS_FILE, CLUSTERS_FILE = "layout.json", "tables.json", "norms.json", "clusters.json"
-SPLIT_FILE = "split.json"
+SPLIT_FILE, MERGED_FILE = "split.json", "merged.json"
 # Strict patterns of whole names: a scratch folder may also contain files of others.
 _KINDS = {
     r"run-[a-z0-9_]{8}": "scratch of a run",
@@ -32,6 +33,8 @@ _KINDS = {
     r"\.saint-[0-9a-f]{8,}\.work": "unfinished norms",
     r"clusters-[0-9a-f]{8,}": "clusters",
     r"\.clusters-[0-9a-f]{8,}\.work": "unfinished clusters",
+    r"merged-[0-9a-f]{8,}": "merged lists or columns of types",
+    r"\.merged-[0-9a-f]{8,}\.work": "unfinished merged lists or columns",
     r"links-[0-9a-f]{16}": "split of edges",
     r"\.links-[0-9a-f]{16}\.partial": "unfinished split of edges",
     r"\.predicted-[0-9a-f]{8,}\.work": "unfinished prediction",
@@ -97,7 +100,7 @@ def _remove(entry: DerivedEntry) -> DerivedEntry:
     try:
         with destination_errors(entry.path):
             # The manifest goes first: after an interruption, the rest must not look like a valid folder.
-            for manifest in (LAYOUT_FILE, TABLES_FILE, NORMS_FILE, CLUSTERS_FILE, SPLIT_FILE):
+            for manifest in (LAYOUT_FILE, TABLES_FILE, NORMS_FILE, CLUSTERS_FILE, SPLIT_FILE, MERGED_FILE):
                 (entry.path / manifest).unlink(missing_ok=True)
             remove_tree(entry.path)
     finally:

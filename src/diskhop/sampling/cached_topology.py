@@ -1,7 +1,7 @@
 """In-neighbour lists of a graph that exceeds memory: some in a neighbour cache, the others on disk.
 
-`indptr` is in memory, 8 bytes per node. A *neighbour cache* (Ginex, section 3.2) keeps whole lists, chosen once; half
-a byte per node finds them. Draws from other lists are read by a shared scan of `indices`, one hop at a time. Threads
+`indptr` is in memory, 8 bytes per list. A *neighbour cache* (Ginex, section 3.2) keeps whole lists, chosen once; half
+a byte per list finds them. Draws from other lists are read by a shared scan of `indices`, one hop at a time. Threads
 that sample at the same time share its reads, and of a long list only the blocks with draws are read. Opening reads all
 of `indices` to count how often each node is a neighbour, and then the cached lists.
 """
@@ -28,11 +28,12 @@ from diskhop._native import (
 )
 from diskhop.budget import Budget
 from diskhop.dataset.edge_set import ClusterFiles, TopologyFiles
+from diskhop.dataset.type_map import TypeMap
 from diskhop.errors import FormatError
 from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_PER_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
 from diskhop.sampling.columns import MAX_READ_BYTES, SCAN_BYTES, Columns, open_columns
-from diskhop.sampling.topology import Indices, SamplerOptions, Topology, index_dtype_of, open_indptr
+from diskhop.sampling.topology import Indices, SamplerOptions, Topology, index_dtype_of, native_types, open_indptr
 from diskhop.sampling.whole_files import check_length
 from diskhop.system.memory import buffer_bytes
 
@@ -66,6 +67,7 @@ class CachedTopology:
 
     columns: weights and times, by use.
     clusters: clusters of nodes; None for none.
+    types: types of merged lists; None for a graph without.
     """
 
     indices_path: Path
@@ -76,15 +78,17 @@ class CachedTopology:
     scan: SharedScan
     columns: Columns = field(default_factory=dict)
     clusters: ClusterFiles | None = None
+    types: TypeMap | None = None
 
     @property
     def num_nodes(self) -> int:
         """Number of nodes."""
-        return len(self.indptr) - 1
+        return len(self.indptr) - 1 if self.types is None else self.types.total_nodes
 
     def make_sampler(self, fanouts: Sequence[int], options: SamplerOptions | None = None) -> NeighborSampler:
-        """Make a native sampler of these lists. options: None for uniform draws along drawn edges."""
-        return make_cached_sampler(self.indptr, self.blocks, self.lists, self.scan, fanouts, options)
+        """Make a native sampler of these lists; see Topology."""
+        types = native_types(self.types)
+        return make_cached_sampler(self.indptr, self.blocks, self.lists, self.scan, fanouts, options, types)
 
 
 AnyTopology = Topology | CachedTopology
@@ -100,6 +104,8 @@ def cached_topology_bytes(files: TopologyFiles, cache_bytes: int) -> int:
     cached_bytes = buffer_bytes(min(cache_bytes, list_bytes(files)))
     # Counting neighbours ends before any list is cached.
     counting_bytes = PICK_LISTS_BYTES + _COUNTING_BYTES + _count_dtype(files).itemsize * files.num_nodes
+    if files.types is not None:
+        counting_bytes += _count_dtype(files).itemsize * files.num_lists
     return _table_bytes(files) + max(counting_bytes, cached_bytes + _LOADING_BYTES)
 
 
@@ -125,6 +131,8 @@ def open_cached_topology(
         check_length(files.indices_path, list_bytes(files))
         file = File(str(files.indices_path), "read")
         out_degrees = count_neighbors(files, engine, pool)
+        if files.types is not None:
+            out_degrees = _by_list(out_degrees, files.types)
         picked = pick_lists(indptr, out_degrees, options.cache_bytes // dtype.itemsize)
         del out_degrees
         blocks, num_cached = _place_lists(indptr, picked)
@@ -145,7 +153,7 @@ def open_cached_topology(
         try:
             _load_lists(indptr, picked, scan, lists)
             with open_columns(files.columns, "cached", engine, budget, pool, options.max_gap_bytes) as columns:
-                parts = indptr, blocks, lists, scan, columns, files.clusters
+                parts = indptr, blocks, lists, scan, columns, files.clusters, files.types
                 yield CachedTopology(files.indices_path, files.num_edges, *parts)
         finally:
             scan.close()
@@ -166,6 +174,12 @@ def count_neighbors(files: TopologyFiles, engine: Engine, pool: BufferPool) -> N
             )
         num_counted += len(ids)
     return counts
+
+
+def _by_list(of_nodes: NDArray[Any], types: TypeMap) -> NDArray[Any]:
+    """Return the value of each list's node (lists), given those of the nodes."""
+    ranges = [(types.node_starts[number], types.node_starts[number + 1]) for number in types.destinations]
+    return np.concatenate([of_nodes[first:end] for first, end in ranges]) if ranges else of_nodes[:0]
 
 
 def _place_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16]) -> tuple[NDArray[np.uint64], int]:
@@ -206,13 +220,13 @@ def _node_ranges(num_nodes: int) -> Iterator[tuple[int, int]]:
 
 
 def _table_bytes(files: TopologyFiles) -> int:
-    # Per block 8 bytes in the native sampler's table, and 2 of picked flags.
+    # Per block of lists 8 bytes in the native sampler's table, and 2 of picked flags.
     num_blocks = _num_blocks(files)
-    return buffer_bytes(8 * (files.num_nodes + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
+    return buffer_bytes(8 * (files.num_lists + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
 
 
 def _num_blocks(files: TopologyFiles) -> int:
-    return -(-files.num_nodes // NODES_PER_BLOCK)
+    return -(-files.num_lists // NODES_PER_BLOCK)
 
 
 def _count_dtype(files: TopologyFiles) -> np.dtype[Any]:

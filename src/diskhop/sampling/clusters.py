@@ -26,6 +26,7 @@ from diskhop.io.locks import keep_directory
 from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.runtime.progress import Progress, silent
+from diskhop.runtime.tasks import WorkFolder
 from diskhop.sampling.topology import index_dtype_of, open_indptr
 
 VERSION = 1
@@ -105,7 +106,7 @@ def make_clusters(
     num_bytes = _BYTES_PER_NODE * num_nodes + _BYTES_PER_CLUSTER * num_clusters + 2 * TRANSFER_BYTES
     with budget.reserve("finding clusters", num_bytes):
 
-        def build(made: Path) -> None:
+        def build(made: Path, _work: WorkFolder) -> None:
             cluster_of, inner_share = _find(files, num_clusters, engine, progress)
             require_free_space(made, 8 * (num_nodes + num_clusters + 1), "clusters")
             sizes = np.bincount(cluster_of, minlength=num_clusters)

@@ -61,13 +61,15 @@ def find_column(dataset: Dataset, wanted: ColumnUse) -> ColumnFile:
     All names of weights and times are resolved here: attributes of the source, and 'weights' and 'times' for what the
     dataset stores as such. Weights are of edges, times of nodes or edges.
     """
+    if dataset.types is not None:
+        return _merged_column(dataset, wanted)
     # Both raise ConfigError for a graph of several types.
     counts = {"edges": dataset.topology.num_edges, "nodes": dataset.num_nodes}
     (edges,), (nodes,) = dataset.edges.values(), dataset.nodes.values()
     of_sets: dict[str, EdgeSet | NodeSet] = {"edges": edges}
     if wanted.use == TIMES:
         of_sets["nodes"] = nodes
-    found = {of: column for of, each in of_sets.items() if (column := _number_column(each, wanted)) is not None}
+    found = {of: column for of, each in of_sets.items() if (column := number_column(each, wanted)) is not None}
     if len(found) > 1:
         raise ConfigError(
             f"{dataset.path}: '{wanted.name}' is an attribute of nodes and of edges, and times are of one of them; "
@@ -84,7 +86,7 @@ def find_column(dataset: Dataset, wanted: ColumnUse) -> ColumnFile:
             f"{dataset.path}: has no {wanted.use} '{wanted.name}' of one number each; it has {', '.join(known)}"
         )
     ((of, column),) = found.items()
-    if not _is_readable(column, wanted.use):
+    if not is_readable(column, wanted.use):
         kind = "numbers" if wanted.use == WEIGHTS else "whole numbers"
         raise ConfigError(
             f"{dataset.path}: {wanted.use} must be {kind} of up to 8 bytes, '{wanted.name}' is {column.dtype.name}; "
@@ -101,7 +103,15 @@ def find_column(dataset: Dataset, wanted: ColumnUse) -> ColumnFile:
     )
 
 
-def _number_column(of: EdgeSet | NodeSet, wanted: ColumnUse) -> StoredColumn | None:
+def _merged_column(dataset: Dataset, wanted: ColumnUse) -> ColumnFile:
+    """Return a column of merged lists, which has been made with them (sampling/typed_columns.py)."""
+    for column in dataset.topology.columns:
+        if (column.use, column.name) == wanted:
+            return column
+    raise ConfigError(f"{dataset.path}: the lists of its types were merged without the {wanted.use} '{wanted.name}'")
+
+
+def number_column(of: EdgeSet | NodeSet, wanted: ColumnUse) -> StoredColumn | None:
     """Return the attribute with the wanted name, or the column that is stored as its use; None without numbers."""
     name = wanted.name
     if name == wanted.use and name not in of.attributes:
@@ -113,7 +123,8 @@ def _number_column(of: EdgeSet | NodeSet, wanted: ColumnUse) -> StoredColumn | N
     return column
 
 
-def _is_readable(column: StoredColumn, use: str) -> bool:
+def is_readable(column: StoredColumn, use: str) -> bool:
+    """Return whether a sampler can draw by the numbers of a column."""
     return column.dtype.kind in _KINDS[use] and column.dtype.name in _READ_DTYPES
 
 
@@ -123,7 +134,7 @@ def _readable_names(of_sets: Mapping[str, EdgeSet | NodeSet], use: str) -> list[
         f"'{name}' of {of}"
         for of, each in of_sets.items()
         for name in each.attributes
-        if (column := _number_column(each, ColumnUse(use, name))) is not None and _is_readable(column, use)
+        if (column := number_column(each, ColumnUse(use, name))) is not None and is_readable(column, use)
     ]
 
 

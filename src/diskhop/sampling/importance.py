@@ -18,6 +18,7 @@ from diskhop.protocols import Sampler, SamplerSpec
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.sampling.core_sampler import CoreSampler
 from diskhop.sampling.kind import SamplerKind, check_counts
+from diskhop.sampling.type_fanouts import fanouts_by_type, flat_fanouts, without_fanouts
 
 ROUNDS, BATCH_DEPENDENCY = "importance", "batch_dependency"
 _PARAMETERS = {LABOR: (ROUNDS, BATCH_DEPENDENCY), LADIES: (BATCH_DEPENDENCY,), FASTGCN: (BATCH_DEPENDENCY,)}
@@ -46,6 +47,9 @@ def check_importance(spec: SamplerSpec) -> None:
     """Raise ConfigError for a spec without hops, with an invalid fan-out or with parameters that the kind lacks."""
     check_counts(spec)
     known = _PARAMETERS[spec.kind]
+    if spec.kind == LABOR:
+        fanouts_by_type(spec)
+        spec = without_fanouts(spec)
     names = [name for name, _ in spec.parameters]
     for name, value in spec.parameters:
         if name not in known:
@@ -71,12 +75,15 @@ def _open(topology: AnyTopology, spec: SamplerSpec, seed: int, pool: BufferPool)
     given = dict(spec.parameters)
     method = "balanced_labor" if given.get(ROUNDS, 0) == 1 else spec.kind
     options = ImportanceOptions(method, int(given.get(BATCH_DEPENDENCY, 1)))
-    core = topology.make_sampler(spec.fanouts, options)
+    core = topology.make_sampler(flat_fanouts(spec, topology.types), options)
     return CoreSampler(core, topology.indices_path, seed, pool, has_weights=has_weights(spec))
 
 
 def _kind(name: str, examples: Sequence[SamplerSpec]) -> SamplerKind:
-    return SamplerKind(name=name, check=check_importance, open=_open, examples=tuple(examples))
+    reason = "" if name == LABOR else "its fan-outs are nodes of all lists together; use --sampler labor"
+    return SamplerKind(
+        name=name, check=check_importance, open=_open, examples=tuple(examples), refuses_types=lambda _spec: reason
+    )
 
 
 KINDS = (

@@ -25,6 +25,7 @@ class SamplerKind:
     examples: specs that it serves on any graph. The contract of samplers is tested on each.
     starts: arranges the batches of an epoch; None: batches have the shuffled seeds, batch_size each.
     chooses_nodes: True if batches have nodes of the sampler's choice, all of which are seeds.
+    refuses_types: why it cannot sample a graph with types, for a checked spec; '' if it can.
     """
 
     name: str
@@ -34,6 +35,7 @@ class SamplerKind:
     columns: Callable[[SamplerSpec], tuple[ColumnUse, ...]] = lambda _spec: ()
     starts: Callable[[SamplerSpec, EpochKey], Starts] | None = None
     chooses_nodes: bool = False
+    refuses_types: Callable[[SamplerSpec], str] = lambda _spec: "it samples graphs with one type of nodes and edges"
 
 
 def check_counts(spec: SamplerSpec) -> None:

@@ -12,6 +12,7 @@ from diskhop.sampling.columns import TIMES, WEIGHTS, Columns, ColumnUse, refuse_
 from diskhop.sampling.core_sampler import CoreSampler
 from diskhop.sampling.kind import SamplerKind, check_counts
 from diskhop.sampling.neighbor_ways import NeighborWays, ways_of
+from diskhop.sampling.type_fanouts import fanouts_by_type, flat_fanouts, without_fanouts
 
 _BLOCK_BYTES = 4 << 20
 
@@ -20,12 +21,13 @@ def check_fanouts(spec: SamplerSpec) -> None:
     """Raise ConfigError for an invalid fan-out or unknown parameters. A batch of no hops has seeds alone."""
     if spec.fanouts:
         check_counts(spec)
-    ways_of(spec)
+    fanouts_by_type(spec)
+    ways_of(without_fanouts(spec))
 
 
 def columns_of(spec: SamplerSpec) -> tuple[ColumnUse, ...]:
     """Return the weights and times that a sampler draws by."""
-    return ways_of(spec).columns
+    return ways_of(without_fanouts(spec)).columns
 
 
 class NeighborSampler(CoreSampler):
@@ -36,9 +38,9 @@ class NeighborSampler(CoreSampler):
     """
 
     def __init__(self, topology: AnyTopology, spec: SamplerSpec, seed: int, pool: BufferPool) -> None:
-        ways = ways_of(spec)
-        options = None if spec.is_neighbor else _options_of(ways, topology.columns)
-        core = topology.make_sampler(spec.fanouts, options)
+        ways = ways_of(without_fanouts(spec))
+        options = None if ways == NeighborWays() else _options_of(ways, topology.columns)
+        core = topology.make_sampler(flat_fanouts(spec, topology.types), options)
         super().__init__(core, topology.indices_path, seed, pool, is_disjoint=ways.is_disjoint, by_hop=ways.by_hop)
         self._columns = topology.columns
 
@@ -68,11 +70,18 @@ def _options_of(ways: NeighborWays, columns: Columns) -> NeighborOptions:
     )
 
 
+def _refuse_types(spec: SamplerSpec) -> str:
+    if ways_of(without_fanouts(spec)).subgraph == "bidirectional":
+        return "the opposite of an edge is of another type; use reverse edge types, or subgraph_type='directional'"
+    return ""
+
+
 KIND = SamplerKind(
     name=NEIGHBOR,
     check=check_fanouts,
     open=NeighborSampler,
     columns=columns_of,
+    refuses_types=_refuse_types,
     examples=(
         neighbor_spec((4, 3)),
         neighbor_spec((-1,)),

@@ -128,7 +128,7 @@ def make_norms(
     with budget.reserve("counting nodes", _BYTES_PER_NODE * num_nodes + _BLOCK_BYTES):
         window = max(min(num_edges, fewest_edges), min(num_edges, budget.available_bytes // 4))
         with budget.reserve("counting edges", 4 * window):
-            make_derived(folder, spec.key, lambda made: counting.write(made, window, injector), injector)
+            make_derived(folder, spec.key, lambda made, _work: counting.write(made, window, injector), injector)
 
 
 class _Counting:

@@ -1,7 +1,8 @@
 """A graph's in-neighbour lists, ready to sample from.
 
-`indptr` int64 (nodes + 1) and `indices` (edges) are the two arrays of CSC: the in-neighbours of node v are
-indices[indptr[v] : indptr[v + 1]]. `memory` reads both files whole; `mapped` leaves them to the page cache.
+`indptr` int64 (lists + 1) and `indices` (edges) are the two arrays of CSC: the in-neighbours of node v are
+indices[indptr[v] : indptr[v + 1]]. A graph with types has merged lists (dataset/merged.py). `memory` reads both files
+whole; `mapped` leaves them to the page cache.
 cached_topology.py keeps some of the lists in memory.
 """
 
@@ -16,10 +17,18 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import Engine, ImportanceOptions, NeighborOptions, NeighborSampler, make_neighbor_sampler
+from diskhop._native import (
+    Engine,
+    GraphTypes,
+    ImportanceOptions,
+    NeighborOptions,
+    NeighborSampler,
+    make_neighbor_sampler,
+)
 from diskhop.budget import Budget
 from diskhop.config.options import require_known
 from diskhop.dataset.edge_set import ClusterFiles, TopologyFiles
+from diskhop.dataset.type_map import TypeMap
 from diskhop.errors import FormatError
 from diskhop.sampling.columns import Columns, open_columns
 from diskhop.sampling.whole_files import FileMode, open_bytes
@@ -37,6 +46,7 @@ class Topology:
 
     columns: weights and times, by use.
     clusters: clusters of nodes; None for none.
+    types: types of merged lists; None for a graph without.
     """
 
     indices_path: Path
@@ -44,11 +54,12 @@ class Topology:
     indices: Indices
     columns: Columns = field(default_factory=dict)
     clusters: ClusterFiles | None = None
+    types: TypeMap | None = None
 
     @property
     def num_nodes(self) -> int:
         """Number of nodes."""
-        return len(self.indptr) - 1
+        return len(self.indptr) - 1 if self.types is None else self.types.total_nodes
 
     @property
     def num_edges(self) -> int:
@@ -56,15 +67,26 @@ class Topology:
         return len(self.indices)
 
     def make_sampler(self, fanouts: Sequence[int], options: SamplerOptions | None = None) -> NeighborSampler:
-        """Make a native sampler of these lists. options: None for uniform draws along drawn edges."""
-        return make_neighbor_sampler(self.indptr, self.indices, fanouts, options)
+        """Make a native sampler of these lists.
+
+        fanouts: one per hop; of a graph with types, those of all edge types for each hop.
+        options: None for uniform draws along drawn edges.
+        """
+        return make_neighbor_sampler(self.indptr, self.indices, fanouts, options, native_types(self.types))
+
+
+def native_types(types: TypeMap | None) -> GraphTypes | None:
+    """Return the types for a native sampler; None for those of a graph with one type of nodes and of edges."""
+    if types is None or types.is_single:
+        return None
+    return GraphTypes(types.node_starts.tolist(), types.list_starts.tolist(), types.destinations.tolist())
 
 
 def topology_bytes(files: TopologyFiles, mode: FileMode) -> int:
     """Bytes that the mode reserves as "topology", without columns; 0 for `mapped`, which only uses the page cache."""
     if mode == "mapped":
         return 0
-    return 8 * (files.num_nodes + 1) + np.dtype(files.index_dtype).itemsize * files.num_edges
+    return 8 * (files.num_lists + 1) + np.dtype(files.index_dtype).itemsize * files.num_edges
 
 
 @contextmanager
@@ -81,7 +103,8 @@ def open_topology(files: TopologyFiles, mode: FileMode, engine: Engine, budget: 
     ):
         indptr = open_indptr(files, mode, engine)
         indices_bytes = open_bytes(files.indices_path, index_dtype.itemsize * files.num_edges, mode, engine)
-        yield Topology(files.indices_path, indptr, indices_bytes.view(index_dtype), columns, files.clusters)
+        indices = indices_bytes.view(index_dtype)
+        yield Topology(files.indices_path, indptr, indices, columns, files.clusters, files.types)
 
 
 def index_dtype_of(files: TopologyFiles) -> np.dtype[Any]:
@@ -96,7 +119,7 @@ def index_dtype_of(files: TopologyFiles) -> np.dtype[Any]:
 
 def open_indptr(files: TopologyFiles, mode: FileMode, engine: Engine) -> NDArray[np.int64]:
     """Open and check indptr. Raises ReadError or FormatError."""
-    indptr = open_bytes(files.indptr_path, 8 * (files.num_nodes + 1), mode, engine).view(np.int64)
+    indptr = open_bytes(files.indptr_path, 8 * (files.num_lists + 1), mode, engine).view(np.int64)
     _check_indptr(files.indptr_path, indptr, files.num_edges)
     return indptr
 

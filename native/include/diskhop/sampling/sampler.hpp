@@ -11,31 +11,37 @@
 #include "diskhop/io/buffer.hpp"
 #include "diskhop/rows/rows.hpp"
 #include "diskhop/rows/shared_scan.hpp"
+#include "diskhop/sampling/graph_types.hpp"
 
 namespace diskhop {
 
-/// In-neighbour lists in CSC. Index is std::uint32_t or std::int64_t.
+/// In-neighbour lists in CSC. Index is std::uint32_t or std::int64_t. A graph without types has one list per node, with
+/// its number; below, "the list of node v" of such a graph is list v.
 template <typename Index>
 struct Topology {
   using Id = Index;
-  std::span<const std::int64_t> indptr;  // num_nodes + 1
+  std::span<const std::int64_t> indptr;  // num_lists + 1
   std::span<const Index> indices;
+  const GraphTypes* types = nullptr;  // of a graph with several types
   [[nodiscard]] std::uint64_t num_edges() const { return indices.size(); }
+  [[nodiscard]] std::uint64_t num_nodes() const { return types != nullptr ? types->num_nodes() : indptr.size() - 1; }
 };
 
-/// The same lists, some of them resident whole, in the order of the nodes (Ginex's neighbour cache, section 3.2); the
-/// others are read when needed. The index takes half a byte per node: a resident list begins where the first of its
-/// block does, plus the lengths between them, which indptr has.
+/// The same lists, some of them resident whole, in their order (Ginex's neighbour cache, section 3.2); the others are
+/// read when needed. The index takes half a byte per list: a resident list begins where the first of its block does,
+/// plus the lengths between them, which indptr has.
 template <typename Index>
 struct CachedTopology {
   using Id = Index;
-  std::span<const std::int64_t> indptr;  // num_nodes + 1
-  /// For nodes 16 i .. 16 i + 15: the lowest 16 bits say which lists are resident, the rest is where in `lists` the
+  std::span<const std::int64_t> indptr;  // num_lists + 1
+  /// For lists 16 i .. 16 i + 15: the lowest 16 bits say which lists are resident, the rest is where in `lists` the
   /// first begins.
   std::span<const std::uint64_t> blocks;
   std::span<const Index> lists;  // at least one value
   SharedScan* scan;              // reads `indices`, as contiguous rows of one Index
+  const GraphTypes* types = nullptr;
   [[nodiscard]] std::uint64_t num_edges() const { return scan->layout().num_rows; }
+  [[nodiscard]] std::uint64_t num_nodes() const { return types != nullptr ? types->num_nodes() : indptr.size() - 1; }
 };
 
 /// Arrays of Python's SampledBatch.
@@ -67,6 +73,10 @@ struct SampledBlocks {
 /// fan-out / degree, so parallel edges count separately; they stay in the order of the draws. A list not longer than
 /// the fan-out is taken whole, in its order.
 ///
+/// A node of a graph with types has several lists, one of each edge type that ends at its type. All are drawn from, in
+/// the order of the edge types, each with the fan-out of its edge type. Draws are keyed by the number of the list,
+/// which stands for edge type and node. A fan-out of 0 leaves the edge type out.
+///
 /// Threading: any number of callers. Each uses its own workspace, which is kept for the next batch.
 class NeighborSampler {
  public:
@@ -85,8 +95,9 @@ class NeighborSampler {
   [[nodiscard]] virtual std::size_t reading_bytes() const = 0;
 };
 
-/// Makes a sampler; the topology's arrays must outlive it. Throws std::invalid_argument for a fan-out of 0 or below -1,
-/// an empty indptr, or a cached topology whose parts do not match.
+/// Makes a sampler; the topology's arrays and types must outlive it. fanouts: one per hop; of a graph with types, those
+/// of all edge types for each hop. Throws std::invalid_argument for a fan-out of 0 in a graph without types, one below
+/// -1, an empty indptr, types that do not match the lists, or a cached topology whose parts do not match.
 template <typename Index>
 [[nodiscard]] std::unique_ptr<NeighborSampler> make_neighbor_sampler(const Topology<Index>& topology,
                                                                      std::vector<std::int64_t> fanouts);

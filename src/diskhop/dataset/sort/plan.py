@@ -7,13 +7,15 @@ are read back and sorted one bucket at a time. A `SpillLayout` determines the fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diskhop.errors import BudgetError
 from diskhop.runtime.blocks import threads_that_fit
 from diskhop.system.memory import buffer_bytes
 
 _PAGE_BYTES = 4096
+# With less memory, a sort works in smaller parts.
+_SHORT_BYTES = 64 << 20
 _HUGE_PAGE_BYTES = 2 << 20
 # Index entry of a block: while spilling, in growing memory and once more when written; while reading.
 _INDEX_BYTES_PER_BLOCK = 96
@@ -83,6 +85,18 @@ class ThreadSplit:
     sort_threads: int
     sort_bytes: int
     sorted_keys: int
+
+
+def limits_within(memory_bytes: int) -> SortLimits:
+    """Return the limits of sorting: the defaults, smaller ones if memory is short."""
+    usual = SortLimits()
+    is_short = memory_bytes < _SHORT_BYTES
+    return replace(
+        usual,
+        least_block_bytes=_PAGE_BYTES if is_short else usual.least_block_bytes,
+        read_edges=max(1024, min(usual.read_edges, memory_bytes >> 8)),
+        sorted_keys=max(1024, memory_bytes >> 8) if is_short else usual.sorted_keys,
+    )
 
 
 def bytes_in_memory(num_edges: int, key_bytes: int, threads: int, limits: SortLimits) -> int:

@@ -22,10 +22,10 @@ from diskhop.dataset.files import map_array
 from diskhop.dataset.sort.csc import sorted_lists
 from diskhop.dataset.sort.external_sort import Sorting
 from diskhop.dataset.sort.keys import EdgeShape
+from diskhop.dataset.sort.plan import limits_within
 from diskhop.dataset.sort.tidy import Tidying, TidyLists
 from diskhop.hops.make.cold_edges import VALUES_FILE, open_cold_edges, write_cold_sources, writing_bytes
 from diskhop.hops.make.passes import ColdEdges, Lists
-from diskhop.hops.make.plan import sort_limits
 from diskhop.hops.make.weighted_lists import (
     SUMS_BYTES,
     WEIGHTED_LISTS_BYTES,
@@ -244,7 +244,7 @@ class ListMaker:
             threads=self._threads,
             tools=tools,
             progress=self._progress,
-            limits=sort_limits(self._budget.available_bytes),
+            limits=limits_within(self._budget.available_bytes),
         )
         is_both = wanted.direction == "both"
         tidying = Tidying(both_ways=is_both, drop_loops=not wanted.has_loops, drop_duplicates=is_both)

@@ -7,10 +7,10 @@ in the block, make it wider.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from diskhop.budget import Budget, format_bytes
-from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory, smallest_sort_bytes
+from diskhop.dataset.sort.plan import bytes_in_memory, limits_within, smallest_sort_bytes
 from diskhop.disk.model import DiskModel
 from diskhop.hops.make.blocks import TILE_ROW_BYTES, Block, ColdRows, choose_block, cold_disk_bytes, num_blocks_of
 from diskhop.hops.make.cold_edges import cold_file_bytes, counts_bytes
@@ -18,7 +18,7 @@ from diskhop.hops.make.passes import aligned_bytes
 from diskhop.hops.make.task import KEY_BYTES, Task
 from diskhop.hops.make.tiles import Slots, plan_cut_slots, plan_extraction_slots
 from diskhop.hops.make.weighted_lists import WEIGHTED_LISTS_BYTES
-from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS
+from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.plans import PlannedSteps, StepPlan
 
 # Throughput of one core: edges times columns of a product (12 columns, a block larger than the caches), and converted
@@ -81,17 +81,6 @@ class PropagationPlan(PlannedSteps):
         )
 
 
-def sort_limits(memory_bytes: int) -> SortLimits:
-    """Return the limits of sorting lists: the defaults, smaller ones if memory is short."""
-    usual = SortLimits()
-    return replace(
-        usual,
-        least_block_bytes=usual.least_block_bytes if memory_bytes >= 64 << 20 else PAGE_BYTES,
-        read_edges=max(1024, min(usual.read_edges, memory_bytes >> 8)),
-        sorted_keys=usual.sorted_keys if memory_bytes >= 64 << 20 else max(1024, memory_bytes >> 8),
-    )
-
-
 def plan_propagation(task: Task, *, memory_bytes: int, threads: int, disk: DiskModel) -> PropagationPlan:
     """Choose the widest block of columns that fits into memory and predict the work. Raises BudgetError."""
 
@@ -134,7 +123,7 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, disk: DiskM
 
 
 def _least_sort_bytes(num_edges: int, memory_bytes: int) -> int:
-    limits = sort_limits(memory_bytes)
+    limits = limits_within(memory_bytes)
     return min(bytes_in_memory(num_edges, KEY_BYTES, 1, limits), smallest_sort_bytes(num_edges, KEY_BYTES, limits))
 
 
