@@ -117,8 +117,8 @@ def test_batches_are_the_same_however_lists_are_stored(tmp_path: Path, spec: Sam
         mapped = batches(topology)
     for cache_bytes in (0, 1500, 1 << 20):
         options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=64)
-        with open_cached_topology(files, options, engine, budget, BufferPool(0)) as topology:
-            for ours, theirs in zip(batches(topology), expected, strict=True):
+        with open_cached_topology(files, options, engine, budget, BufferPool(0)) as cached:
+            for ours, theirs in zip(batches(cached), expected, strict=True):
                 assert_same_batch(ours, theirs)
     for ours, theirs in zip(mapped, expected, strict=True):
         assert_same_batch(ours, theirs)
