@@ -13,8 +13,15 @@ def inspect(dataset: DatasetPath, as_json: Json = False) -> None:
     """Show the contents of a dataset."""
     from diskhop.dataset.dataset import open_dataset
     from diskhop.dataset.verify import describe
+    from diskhop.ui.schema import draw_schema
 
-    print_description(describe(open_dataset(dataset)), as_json)
+    description = describe(open_dataset(dataset))
+    if not as_json and "schema" in description:
+        for line in draw_schema(description, stdout.width):
+            stdout.print(line, markup=False)
+        stdout.print()
+        del description["schema"]
+    print_description(description, as_json)
 
 
 @command("verify")

@@ -61,8 +61,8 @@ def print_description(description: dict[str, Any], as_json: bool) -> None:
 def _lines_of(value: dict[str, Any], indent: str = "") -> Iterator[tuple[str, str]]:
     """One line per fact, nested facts indented."""
     for name, fact in value.items():
-        # A file's name stays as it is.
-        title = indent + (name if "." in name else name.replace("_", " "))
+        # Names of files and of edge types stay as they are.
+        title = indent + (name if "." in name or "__" in name else name.replace("_", " "))
         if isinstance(fact, dict):
             yield title, ""
             yield from _lines_of(fact, indent + "  ")

@@ -80,6 +80,15 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "nodes": {name: _describe_nodes(nodes) for name, nodes in dataset.nodes.items()},
         "edges": {name: _describe_edges(edges) for name, edges in dataset.edges.items()},
     }
+    if dataset.is_typed:
+        description["schema"] = {
+            "nodes": list(dataset.nodes),
+            "edges": [
+                dict(zip(("source", "relation", "destination"), edges.ends, strict=True))
+                | {"name": name, "count": edges.num_edges}
+                for name, edges in dataset.edges.items()
+            ],
+        }
     if manifest.triples is not None:
         triples = manifest.triples
         description["triples"] = {"relations": triples.num_relations, **triples.parts}
