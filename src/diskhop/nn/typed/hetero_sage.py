@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 from torch_geometric.nn.module_dict import ModuleDict
 
+from diskhop.dataset.type_map import EdgeEnds
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.typed.block import TypedLayerBlock
-from diskhop.nn.typed.means import DenseMap, Relation, mapped_means
+from diskhop.nn.typed.means import DenseMap, MappedSum, Relation, mapped_means
 from diskhop.nn.typed.schema import TypedSchema
 
 
@@ -38,43 +39,50 @@ class HeteroSageLayer(nn.Module):
 
     def forward(self, x: Mapping[str, Tensor], layer: TypedLayerBlock) -> dict[str, Tensor]:
         """Map (sources, in_dim) of each type to (targets, out_dim) of each type with targets and relations."""
+        destinations = [name for name in self._schema.destinations if layer.num_targets[name] > 0]
         compute = self._summed if self.query is None else self._attended
-        return {name: compute(name, x, layer) for name in self._schema.destinations if layer.num_targets[name] > 0}
+        return compute(destinations, x, layer)
 
-    def _summed(self, destination: str, x: Mapping[str, Tensor], layer: TypedLayerBlock) -> Tensor:
-        relations = self._schema.into(destination)
-        convs = [self.convs[ends] for ends in relations]
-        sources = list(dict.fromkeys(source for source, _, _ in relations))
-        parts = [
-            Relation(sources.index(ends[0]), layer.lists[ends], conv.lin_l.weight)
-            for ends, conv in zip(relations, convs, strict=True)
-        ]
-        out = mapped_means([x[name] for name in sources], parts, DenseMap(self._products), self._products)
-        # The sum of maps of a target's own row is one map.
-        weight = sum_of([conv.lin_r.weight for conv in convs])
-        bias = sum_of([conv.lin_l.bias for conv in convs])
-        own = x[destination][: layer.num_targets[destination]]
-        return out.add_(self._products.linear(own, weight, bias))
+    def _summed(
+        self, destinations: Sequence[str], x: Mapping[str, Tensor], layer: TypedLayerBlock
+    ) -> dict[str, Tensor]:
+        outs = self._means([(name, self._schema.into(name)) for name in destinations], x, layer)
+        return dict(zip(destinations, outs, strict=True))
 
-    def _attended(self, destination: str, x: Mapping[str, Tensor], layer: TypedLayerBlock) -> Tensor:
+    def _attended(
+        self, destinations: Sequence[str], x: Mapping[str, Tensor], layer: TypedLayerBlock
+    ) -> dict[str, Tensor]:
         assert self.key is not None
         assert self.query is not None
-        own = x[destination][: layer.num_targets[destination]]
-        outs, has_edges = [], []
-        for ends in self._schema.into(destination):
-            conv, lists = self.convs[ends], layer.lists[ends]
-            part = Relation(0, lists, conv.lin_l.weight)
-            out = mapped_means([x[ends[0]]], [part], DenseMap(self._products), self._products)
-            outs.append(out.add_(self._products.linear(own, conv.lin_r.weight, conv.lin_l.bias)))
-            has_edges.append(lists.indptr.diff() > 0)
-        scores = torch.stack([torch.tanh(self.key(out)) @ self.query for out in outs], dim=1)
-        has = torch.stack(has_edges, dim=1)
-        # A target without any edge weighs all relations, which then map its own row.
-        has = has | ~has.any(dim=1, keepdim=True)
-        shares = scores.masked_fill(~has, -math.inf).softmax(dim=1)
-        return sum_of([out * shares[:, i : i + 1] for i, out in enumerate(outs)])
+        outs = {}
+        for name in destinations:
+            relations = self._schema.into(name)
+            by_relation = self._means([(name, [ends]) for ends in relations], x, layer)
+            scores = torch.stack([torch.tanh(self.key(out)) @ self.query for out in by_relation], dim=1)
+            has = torch.stack([layer.lists[ends].indptr.diff() > 0 for ends in relations], dim=1)
+            # A target without any edge weighs all relations, which then map its own row.
+            has = has | ~has.any(dim=1, keepdim=True)
+            shares = scores.masked_fill(~has, -math.inf).softmax(dim=1)
+            outs[name] = sum_of([out * shares[:, i : i + 1] for i, out in enumerate(by_relation)])
+        return outs
+
+    def _means(
+        self, wanted: Sequence[tuple[str, Sequence[EdgeEnds]]], x: Mapping[str, Tensor], layer: TypedLayerBlock
+    ) -> list[Tensor]:
+        """Return a sum for each destination and relations into it."""
+        sums = []
+        for destination, relations in wanted:
+            convs = [self.convs[ends] for ends in relations]
+            # The sum of maps of a target's own row is one map.
+            weight, bias = sum_of([conv.lin_r.weight for conv in convs]), sum_of([conv.lin_l.bias for conv in convs])
+            parts = [
+                Relation(ends[0], layer.lists[ends], conv.lin_l.weight)
+                for ends, conv in zip(relations, convs, strict=True)
+            ]
+            sums.append(MappedSum(destination, layer.num_targets[destination], weight, bias, parts))
+        return mapped_means(x, sums, DenseMap(self._products), self._products)
 
 
-def sum_of(tensors: list[Tensor]) -> Tensor:
+def sum_of(tensors: Sequence[Tensor]) -> Tensor:
     """Add up tensors of one shape."""
-    return tensors[0] if len(tensors) == 1 else torch.stack(tensors).sum(dim=0)
+    return tensors[0] if len(tensors) == 1 else torch.stack(list(tensors)).sum(dim=0)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch_geometric.nn import RGCNConv
 
+from diskhop.dataset.type_map import EdgeEnds
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.typed.attention import sum_slots
 from diskhop.nn.typed.block import RelationLists, TypedLayerBlock, rows_of_all
-from diskhop.nn.typed.means import BlockMap, DenseMap, Relation, mapped_means
+from diskhop.nn.typed.means import BlockMap, DenseMap, MappedSum, Relation, mapped_means
 from diskhop.nn.typed.schema import TypedSchema
 
 # Cost of a multiplication in a weighted sum over edges, relative to a matrix product (see layers/attention.py).
@@ -43,34 +44,39 @@ class RgcnLayer(RGCNConv):  # type: ignore[misc]  # PyG has no types
 
     def forward(self, x: Mapping[str, Tensor], layer: TypedLayerBlock) -> dict[str, Tensor]:
         """Map (sources, in_dim) of each type to (targets, out_dim) of each type with targets and relations."""
-        outs = {}
+        sums, by_basis = [], {}
         for name in self._schema.destinations:
-            num_targets = layer.num_targets[name]
-            if num_targets == 0:
+            if layer.num_targets[name] == 0:
                 continue
-            own = self._products.linear(x[name][:num_targets], self.root.t(), self.bias)
-            outs[name] = self._neighbors(name, x, layer).add_(own)
-        return outs
+            relations = self._schema.into(name)
+            if self.comp is not None and self._saves_to_sum_by_basis([layer.lists[ends] for ends in relations]):
+                by_basis[name] = self._by_basis(name, x, layer)
+                relations = []
+            parts = [
+                Relation(ends[0], layer.lists[ends], weight)
+                for ends, weight in zip(relations, self._weights(relations), strict=True)
+            ]
+            sums.append(MappedSum(name, layer.num_targets[name], self.root.t(), self.bias, parts))
+        relation_map = DenseMap(self._products) if self.num_blocks is None else BlockMap()
+        found = mapped_means(x, sums, relation_map, self._products)
+        outs = {each.destination: out for each, out in zip(sums, found, strict=True)}
+        return {name: out + by_basis[name] if name in by_basis else out for name, out in outs.items()}
 
-    def _neighbors(self, destination: str, x: Mapping[str, Tensor], layer: TypedLayerBlock) -> Tensor:
-        relations = self._schema.into(destination)
-        numbers = torch.tensor([self._schema.relations.index(ends) for ends in relations])
-        lists = [layer.lists[ends] for ends in relations]
-        if self.comp is not None and self._saves_to_sum_by_basis(lists):
-            return self._by_basis(numbers, destination, x, layer)
+    def _weights(self, relations: Sequence[EdgeEnds]) -> list[Tensor]:
+        """Return the weights of relations: (out_dim, in_dim), or the diagonal blocks."""
+        if not relations:
+            return []
+        if self.num_blocks is not None:
+            return list(self.weight.index_select(0, self._numbers(relations)))
         if self.comp is None:
-            weights = [self.weight[number] for number in numbers]
+            matrices = self.weight.index_select(0, self._numbers(relations))
         else:
-            combined = self.comp.index_select(0, numbers) @ self.weight.flatten(1)
-            weights = list(combined.view(-1, self.in_channels_l, self.out_channels))
-        sources = list(dict.fromkeys(source for source, _, _ in relations))
-        is_dense = self.num_blocks is None
-        parts = [
-            Relation(sources.index(ends[0]), each, weight.t() if is_dense else weight)
-            for ends, each, weight in zip(relations, lists, weights, strict=True)
-        ]
-        relation_map = DenseMap(self._products) if is_dense else BlockMap()
-        return mapped_means([x[name] for name in sources], parts, relation_map, self._products)
+            combined = self.comp.index_select(0, self._numbers(relations)) @ self.weight.flatten(1)
+            matrices = combined.view(-1, self.in_channels_l, self.out_channels)
+        return list(matrices.mT)
+
+    def _numbers(self, relations: Sequence[EdgeEnds]) -> Tensor:
+        return torch.tensor([self._schema.relations.index(ends) for ends in relations])
 
     def _saves_to_sum_by_basis(self, lists: list[RelationLists]) -> bool:
         """Return whether a weighted sum per basis and one product cost less than a mean and a product per relation."""
@@ -81,11 +87,12 @@ class RgcnLayer(RGCNConv):  # type: ignore[misc]  # PyG has no types
         by_relation = _EDGE_COST * num_edges + out_dim * (num_means + len(lists) * num_bases)
         return bool(by_basis < by_relation)
 
-    def _by_basis(self, numbers: Tensor, destination: str, x: Mapping[str, Tensor], layer: TypedLayerBlock) -> Tensor:
+    def _by_basis(self, destination: str, x: Mapping[str, Tensor], layer: TypedLayerBlock) -> Tensor:
         """Sum neighbours once per basis, each times its relation's coefficient over its relation's degree."""
-        merged = layer.merged(self._schema.into(destination))
+        relations = self._schema.into(destination)
+        merged = layer.merged(relations)
         degrees = merged.by_relation.diff()
-        coefficients = self.comp.index_select(0, numbers).repeat(layer.num_targets[destination], 1)
+        coefficients = self.comp.index_select(0, self._numbers(relations)).repeat(layer.num_targets[destination], 1)
         shares = coefficients / degrees.clamp(min=1)[:, None]
         weights = shares.repeat_interleave(degrees.long(), dim=0)
         sums = sum_slots(weights, rows_of_all(x, layer), merged.indptr, merged.sources, shared=True)

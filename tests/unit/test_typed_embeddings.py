@@ -1,0 +1,77 @@
+"""Embeddings of node types without features: only rows of a batch change, and runs repeat."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from diskhop.budget import Budget
+from diskhop.errors import BudgetError, ConfigError
+from diskhop.nn.typed.embeddings import EmbeddingGroup, NodeEmbeddings, embedding_bytes
+
+LR = 0.1
+
+
+def test_only_rows_of_the_batch_are_updated_by_adagrad() -> None:
+    table = NodeEmbeddings(50, 6, seed=1)
+    before = table.values.copy()
+    ids = np.array([4, 9, 4, 30], np.int64)
+    rows = table.rows(ids)
+    np.testing.assert_array_equal(rows.detach(), before[ids])
+    weights = torch.randn(4, 6)
+    torch.autograd.backward((rows * weights).sum())
+    table.step(LR)
+    grads = {4: weights[0] + weights[2], 9: weights[1], 30: weights[3]}
+    for row, grad in grads.items():
+        expected = before[row] - LR * grad.numpy() / np.sqrt(grad.square().mean().item())
+        np.testing.assert_allclose(table.values[row], expected, rtol=1e-5, atol=1e-6)
+    rest = np.setdiff1d(np.arange(50), ids)
+    np.testing.assert_array_equal(table.values[rest], before[rest])
+    after = table.values.copy()
+    table.step(LR)  # nothing was read since
+    np.testing.assert_array_equal(table.values, after)
+
+
+def test_rows_without_a_gradient_leave_no_trace() -> None:
+    table = NodeEmbeddings(5, 3, seed=0)
+    with torch.no_grad():
+        assert not table.rows(np.arange(5)).requires_grad
+    unused = table.rows(np.arange(5))
+    before = table.values.copy()
+    table.step(LR)
+    assert unused.grad is None
+    np.testing.assert_array_equal(table.values, before)
+
+
+def test_initial_values_repeat_and_differ_by_seed_key_and_block() -> None:
+    first = NodeEmbeddings(70_000, 4, seed=3, key=1)
+    np.testing.assert_array_equal(first.values, NodeEmbeddings(70_000, 4, seed=3, key=1).values)
+    np.testing.assert_array_equal(first.values[:100], NodeEmbeddings(100, 4, seed=3, key=1).values)
+    for other in (NodeEmbeddings(100, 4, seed=4, key=1), NodeEmbeddings(100, 4, seed=3, key=0)):
+        assert not np.array_equal(first.values[:100], other.values)
+    assert not np.array_equal(first.values[:4000], first.values[65536:69536])
+    assert abs(first.values.std() - 0.5) < 0.01
+
+
+def test_a_group_reserves_memory_and_resumes() -> None:
+    counts = {"author": 40, "venue": 3}
+    needed = embedding_bytes(40, 8) + embedding_bytes(3, 8)
+    with pytest.raises(BudgetError, match=r"embeddings of author 1.44 KB, embeddings of venue 108 B"):
+        EmbeddingGroup(counts, 8, seed=0, budget=Budget(needed - 1))
+    budget = Budget(needed)
+    with EmbeddingGroup(counts, 8, seed=0, budget=budget) as group:
+        assert budget.available_bytes == 0
+        rows = group.types["author"].rows(np.array([1, 2], np.int64))
+        torch.autograd.backward(rows.sum())
+        group.step(LR)
+        state = {name: tensor.clone() for name, tensor in group.state().items()}
+    assert budget.available_bytes == needed
+    with EmbeddingGroup(counts, 8, seed=9, budget=budget) as again:
+        again.load(state)
+        assert all(torch.equal(state[name], tensor) for name, tensor in again.state().items())
+    with (
+        EmbeddingGroup(counts, 4, seed=0, budget=budget) as narrow,
+        pytest.raises(ConfigError, match=r"\(40, 8\), this model needs \(40, 4\)"),
+    ):
+        narrow.load(state)
