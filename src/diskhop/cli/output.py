@@ -16,6 +16,8 @@ from diskhop.budget import Budget, format_bytes
 
 stdout = Console(soft_wrap=True, highlight=False)
 stderr = Console(stderr=True, soft_wrap=True, highlight=False)
+# Facts whose parts are called by names of types, attributes or files.
+_OF_NAMES = ("nodes", "edges", "attributes", "files")
 
 
 def print_json(document: dict[str, Any]) -> None:
@@ -58,14 +60,13 @@ def print_description(description: dict[str, Any], as_json: bool) -> None:
         print_pairs(list(_lines_of(description)))
 
 
-def _lines_of(value: dict[str, Any], indent: str = "") -> Iterator[tuple[str, str]]:
-    """One line per fact, nested facts indented."""
+def _lines_of(value: dict[str, Any], indent: str = "", *, as_they_are: bool = False) -> Iterator[tuple[str, str]]:
+    """One line per fact, nested facts indented. as_they_are: keys are names that a command may be given."""
     for name, fact in value.items():
-        # Names of files and of edge types stay as they are.
-        title = indent + (name if "." in name or "__" in name else name.replace("_", " "))
+        title = indent + (name if as_they_are else name.replace("_", " "))
         if isinstance(fact, dict):
             yield title, ""
-            yield from _lines_of(fact, indent + "  ")
+            yield from _lines_of(fact, indent + "  ", as_they_are=name in _OF_NAMES)
         elif isinstance(fact, list) and fact and isinstance(fact[0], dict):
             for number, part in enumerate(fact):
                 facts = ", ".join(f"{key} {_show(item)}" for key, item in part.items())

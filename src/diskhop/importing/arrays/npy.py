@@ -10,7 +10,7 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ from diskhop.runtime.blocks import row_ranges
 _MAGIC = b"\x93NUMPY"
 _MOST_HEADER_BYTES = 1 << 16
 _BLOCK_BYTES = 4 << 20
+_MOST_TEXT_BYTES = 1 << 16
 _PLAIN_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
 # Highest compression ratio of deflate.
 _MOST_COMPRESSION = 1032
@@ -244,17 +245,15 @@ def file_array(path: Path) -> FileArray:
     return FileArray(path)
 
 
-def archive_arrays(path: Path) -> dict[str, StoredArray]:
-    """Open the arrays of a .npz file, by name."""
-    if not path.is_file():
-        raise SourceError(f"{path}: is not a regular file; give a .npz file")
-    with source_errors(str(path)), zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
+def archive_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, StoredArray]:
+    """Open the arrays of a .npz file, by name. names: those to open; default: all."""
     arrays: dict[str, StoredArray] = {}
+    members = _members(path)
     file_bytes = path.stat().st_size
-    for member in members:
-        name = member.filename.removesuffix(".npy")
-        where = f"{path}: {name!r}" if not name.isprintable() else f"{path}: {name}"
+    for name, member in members:
+        if names is not None and name not in names:
+            continue
+        where = _shown_member(path, name)
         if name in arrays:
             raise SourceError(f"{where}: is in the archive twice; save it again")
         # A damaged directory of the archive must not lead to huge reservations.
@@ -273,6 +272,37 @@ def archive_arrays(path: Path) -> dict[str, StoredArray]:
             packed_bytes=member.compress_size,
         )
     return arrays
+
+
+def archive_names(path: Path) -> list[str]:
+    """List the names of the arrays of a .npz file, which are not opened."""
+    return [name for name, _ in _members(path)]
+
+
+def archive_text(path: Path, name: str) -> str:
+    """Read an array of a .npz file that is one short text. Raises SourceError for anything else."""
+    where = _shown_member(path, name)
+    (member,) = (member for each, member in _members(path) if each == name)
+    with source_errors(where), _Member(path, member) as stream:
+        content = stream.read(_MOST_TEXT_BYTES + 1)
+        is_short = len(content) <= _MOST_TEXT_BYTES
+        # NumPy raises ValueError for objects, before it reads any.
+        array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False) if is_short else np.empty(0)
+    if array.size != 1 or array.dtype.kind not in "US":
+        raise SourceError(f"{where}: must be one short text, got shape {array.shape} of {array.dtype}; save one")
+    text = array.reshape(-1)[0]
+    return str(text.decode(errors="replace") if isinstance(text, bytes) else text)
+
+
+def _members(path: Path) -> list[tuple[str, zipfile.ZipInfo]]:
+    if not path.is_file():
+        raise SourceError(f"{path}: is not a regular file; give a .npz file")
+    with source_errors(str(path)), zipfile.ZipFile(path) as archive:
+        return [(member.filename.removesuffix(".npy"), member) for member in archive.infolist()]
+
+
+def _shown_member(path: Path, name: str) -> str:
+    return f"{path}: {name}" if name.isprintable() else f"{path}: {name!r}"
 
 
 class _Member:

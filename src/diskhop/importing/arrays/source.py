@@ -31,7 +31,7 @@ from diskhop.importing.arrays.loads import (
 )
 from diskhop.importing.arrays.masks import MaskedIds
 from diskhop.importing.arrays.npy import StoredArray, list_arrays
-from diskhop.importing.arrays.sparse import SparseMatrix
+from diskhop.importing.arrays.sparse import SPARSE, SparseMatrix
 from diskhop.importing.arrays.stored_ids import StoredIds
 from diskhop.importing.columns import check_features, choose_labels, count_tasks, decide_labels
 from diskhop.importing.estimate import Load
@@ -53,7 +53,6 @@ from diskhop.importing.source import (
 from diskhop.importing.tools import ImportLimits, ImportTools
 
 _PARTS = {"train": "train", "val": "valid", "test": "test"}
-_SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
 _TRIPLES = {"train": "train", "valid": "valid", "test": "test", "triples": "all"}
 # Lists of names, and the array that states their length.
 _NAMED = {"nodes": "num_nodes", "entities": "num_entities", "relations": "num_relations"}
@@ -73,7 +72,7 @@ _KNOWN = (
     "edge_ids",
     "original_ids",
     "x",
-    *_SPARSE,
+    *SPARSE,
     "y",
     *(f"{part}_{kind}" for kind in ("idx", "mask", "masks") for part in _PARTS),
     *_TRIPLES,
@@ -207,7 +206,7 @@ class Arrays:
 
     def _find_features(self) -> Column | None:
         dense = self._arrays.get("x")
-        parts = [self._arrays[key] for key in _SPARSE if key in self._arrays]
+        parts = [self._arrays[key] for key in SPARSE if key in self._arrays]
         if dense is not None and parts:
             raise SourceError(f"{self._source}: has both x and {parts[0].where}; keep one")
         if dense is not None and len(dense.shape) not in (0, 2):
@@ -216,8 +215,8 @@ class Arrays:
         if dense is not None:
             check_features(dense)
             return dense
-        if parts and len(parts) < len(_SPARSE):
-            raise SourceError(f"{parts[0].where}: sparse features need all of {', '.join(_SPARSE)}; give them all")
+        if parts and len(parts) < len(SPARSE):
+            raise SourceError(f"{parts[0].where}: sparse features need all of {', '.join(SPARSE)}; give them all")
         return SparseMatrix(*parts) if parts else None
 
     def _find_edge_attributes(self, num_edges: int) -> dict[str, SourceAttribute]:

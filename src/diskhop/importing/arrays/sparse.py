@@ -13,6 +13,8 @@ from diskhop.errors import SourceError
 from diskhop.importing.arrays.npy import StoredArray
 from diskhop.runtime.blocks import row_ranges
 
+# Names of the four arrays.
+SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
 _BLOCK_BYTES = 4 << 20
 _ENTRIES_AT_ONCE = 1 << 20
 
