@@ -16,7 +16,7 @@ from diskhop.io.faults import CrashInjector, Lost
 from diskhop.runs.embedding.features import from_embeddings
 from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runtime.tasks import TaskTools
-from tests.crashes import EVERY
+from tests.crashes import EVERY, crash_numbers
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
 
@@ -41,7 +41,7 @@ def test_after_any_crash_the_dataset_is_whole_or_missing(tmp_path: Path, lost: L
         with CrashInjector(folder / "whole", 0) as counter:
             make(run, folder / "whole", counter)
             num_changes = counter.num_changes
-        for nth in range(1, num_changes + 1, every):
+        for nth in crash_numbers(num_changes, every, lost):
             root, after = folder / f"{nth}", folder / f"after-{nth}"
             root.mkdir()
             after.mkdir()

@@ -17,7 +17,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.io.faults import CrashInjector, Lost
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.batched import build_graph, tables_of, values
-from tests.crashes import EVERY
+from tests.crashes import EVERY, crash_numbers
 from tests.graphs import memory_folder, random_pairs, threads_engine
 
 MIB = 1 << 20
@@ -62,7 +62,7 @@ def test_after_any_crash_the_bytes_are_the_same(tmp_path: Path, name: str, lost:
             expected = predict(dataset, model, folder / "whole" / "out", injector)
             num_changes = injector.num_changes
         kept_counts = set()
-        for nth in range(1, num_changes + 1, every):
+        for nth in crash_numbers(num_changes, every, lost):
             root, after = folder / f"{nth}", folder / f"after-{nth}"
             root.mkdir()
             after.mkdir()

@@ -32,15 +32,16 @@ def dataset(folder: Path) -> Dataset:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("lost", ["names", "data"])
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_crash_leaves_nothing_or_all_and_resumes(
-    folder: Path, dataset: Dataset, format_name: str, lost: Lost
+    folder: Path, dataset: Dataset, format_name: str, lost: Lost, step: int
 ) -> None:
     tables = rows_of(dataset)
     write(folder / "whole", dataset, tables, format_name=format_name, limits=TINY)
     expected = folder_bytes(folder / "whole")
     nth, finished = 0, False
     while not finished:
-        nth += 1
+        nth += step
         root, after = folder / f"{nth}", folder / f"after-{nth}"
         root.mkdir()
         after.mkdir()
@@ -118,8 +119,9 @@ def test_a_crash_while_others_are_replaced_leaves_one_or_the_other(
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("kind", ["no_space", "io_error"])
 @pytest.mark.parametrize("counted", ["writes", "fsyncs", "renames"])
+@pytest.mark.parametrize("step", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_change_that_fails_is_one_line(
-    folder: Path, dataset: Dataset, format_name: str, kind: str, counted: str
+    folder: Path, dataset: Dataset, format_name: str, kind: str, counted: str, step: int
 ) -> None:
     tables = rows_of(dataset)
     counting = FaultInjector([])
@@ -135,7 +137,7 @@ def test_every_change_that_fails_is_one_line(
     (folder / "root").mkdir()
     destination = folder / "root" / "out"
     assert counting.count(counted) > 0
-    for nth in range(1, counting.count(counted) + 1):
+    for nth in range(1, counting.count(counted) + 1, step):
         injector = FaultInjector([FaultRule(kind, counted, nth)])
         with pytest.raises(DiskhopError) as caught:
             write(

@@ -19,6 +19,7 @@ from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DestinationError, DiskhopError
 from diskhop.io.faults import CrashInjector, Lost
+from tests.crashes import EVERY, crash_numbers
 from tests.graphs import folder_bytes, make_dataset, memory_folder, skewed_pairs
 from tests.propagation import build, propagate_small
 
@@ -75,7 +76,7 @@ def test_one_case_has_cold_edges(tmp_path: Path, case: tuple[Dataset, dict[str, 
     assert (plan.cold is not None) == (dataset.num_nodes == CASES["cold"]["num_nodes"])
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+@EVERY
 @pytest.mark.parametrize("lost", ["names", "data"])
 def test_after_any_crash_propagation_ends_the_same(
     tmp_path: Path, case: tuple[Dataset, dict[str, Any]], every: int, lost: Lost
@@ -86,7 +87,7 @@ def test_after_any_crash_propagation_ends_the_same(
     assert path is not None
     expected = folder_bytes(path)
     num_kept = 0
-    crashes = range(1, injector.num_changes + 1, every)
+    crashes = crash_numbers(injector.num_changes, every, lost)
     for nth in crashes:
         injector, path = propagate_at(tmp_path / f"{nth}", dataset, options, nth)
         assert path is None
@@ -117,7 +118,7 @@ def test_every_write_that_fails_is_told_and_gone_on_from(
     propagate_small(dataset, tmp_path / "counted", engine=Engine("threads", 1, counting), **options)
     scratch = tmp_path / "s"
     num_writes = counting.count("writes")
-    for nth in range(1, num_writes + 1, 1 + num_writes // 25):
+    for nth in range(1, num_writes + 1, 1 + num_writes // 10):
         injector = FaultInjector([FaultRule(kind, "writes", nth)])
         expected = DestinationError if kind == "no_space" else DiskhopError
         with pytest.raises(expected, match=str(scratch)) as raised:

@@ -14,6 +14,7 @@ import pytest
 import tomli_w
 
 from diskhop._native import CrashError
+from diskhop.cli import run
 from diskhop.config.train import TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, TrainingError
@@ -103,8 +104,7 @@ def test_an_interrupted_run_ends_with_one_line_and_resumes_to_the_same_bytes(dat
     assert len(losses(out)) == 2
     assert not (out / "result.json").exists()
 
-    command = [sys.executable, "-c", "from diskhop.cli import main; main()", "train", "--resume", "--out", str(out)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    assert run(["train", "--resume", "--out", str(out)]) == 0
     assert_same_run(tmp_path / "whole", out)
 
 
@@ -120,9 +120,11 @@ def crash_at(root: Path, nth: int, dataset: Dataset, config: TrainConfig, surviv
         return injector.num_changes
 
 
+@pytest.mark.parametrize("each_loses_both", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_wherever_a_crash_comes_resuming_from_what_is_left_ends_with_the_same_bytes(
-    dataset: Dataset, tmp_path: Path
+    dataset: Dataset, tmp_path: Path, each_loses_both: bool
 ) -> None:
+    """Crashes lose names and data in turn, or each of them both."""
     config = resolve_config(dataset, {**OPTIONS, "epochs": 2, "max_batches": 1}).config
     whole = tmp_path / "whole" / RUN
     survivors: dict[Lost, Path] = {lost: tmp_path / f"after-{lost}" for lost in LOST}
@@ -133,7 +135,7 @@ def test_wherever_a_crash_comes_resuming_from_what_is_left_ends_with_the_same_by
         assert folder_bytes(folder / RUN) == folder_bytes(whole), "a finished run survives whole"
 
     for nth in range(1, num_changes + 1):
-        survivors = {lost: tmp_path / f"{nth}-{lost}" for lost in LOST}
+        survivors = {lost: tmp_path / f"{nth}-{lost}" for lost in (LOST if each_loses_both else (LOST[nth % 2],))}
         crash_at(tmp_path / f"{nth}", nth, dataset, config, survivors)
         for folder in survivors.values():
             out = folder / RUN

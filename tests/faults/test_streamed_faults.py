@@ -36,9 +36,9 @@ def small_graph(folder: Path) -> Dataset:
 @pytest.mark.parametrize(
     ("model", "memory_bytes", "lost", "step"),
     [
-        ("sage", 1 << 26, "data", 3),
-        ("sage", 430_000, "names", 61),
-        ("gat", 1 << 26, "names", 7),
+        ("sage", 1 << 26, "data", 11),
+        ("sage", 430_000, "names", 211),
+        ("gat", 1 << 26, "names", 17),
         pytest.param("sage", 1 << 26, "names", 1, marks=pytest.mark.slow),
         pytest.param("sage", 430_000, "data", 1, marks=pytest.mark.slow),
         pytest.param("gcn", 430_000, "names", 1, marks=pytest.mark.slow),

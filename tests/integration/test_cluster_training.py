@@ -59,7 +59,7 @@ def test_packed_ahead_and_planned(dataset: Dataset, tmp_path: Path) -> None:
     assert {option.name for option in ranking.options} >= {"memory", "belady"}
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+@pytest.mark.parametrize("model", [pytest.param("sage", marks=pytest.mark.slow), "gcn", "gat"])
 def test_it_learns(dataset: Dataset, tmp_path: Path, model: str) -> None:
     options: dict[str, Any] = {"model": model, "epochs": 60, "lr": 0.01, "scratch": str(tmp_path), "clusters": 12}
     assert train(dataset, **{**SMALL, **options, "batch_size": 4}, out=None).result["test"]["accuracy"] > 0.8

@@ -6,6 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import threading
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 
 import pytest
@@ -45,7 +48,51 @@ def test_python_blocks_run(page: Path, folder: Path, monkeypatch: pytest.MonkeyP
         exec(compile(block, str(page), "exec"), names)
 
 
-def test_the_nightly_script_runs(folder: Path, tmp_path: Path) -> None:
+# A command `diskhop` that has its words done by a listening process, and prints and exits as that one did.
+CLIENT = """#!{python} -SE
+import os, sys
+from multiprocessing.connection import Client
+with Client({address!r}) as process:
+    process.send(sys.argv[1:])
+    code, out, err = process.recv()
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(code)
+"""
+
+
+def run_script(command: list[str], capsys: pytest.CaptureFixture[str]) -> int:
+    """Run a script whose commands `diskhop` are run here: each process of its own would import PyTorch again."""
+    with tempfile.TemporaryDirectory() as bin_folder:
+        address = f"{bin_folder}/socket"
+        client = Path(bin_folder) / "diskhop"
+        client.write_text(CLIENT.format(python=sys.executable, address=address))
+        client.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+        with Listener(address) as listener, subprocess.Popen(command, env=environment) as script:
+
+            def say_that_it_ended() -> None:
+                script.wait()
+                Client(address).close()
+
+            ended = threading.Thread(target=say_that_it_ended)
+            ended.start()
+            while True:
+                with listener.accept() as connection:
+                    try:
+                        words = connection.recv()
+                    except EOFError:
+                        break
+                    capsys.readouterr()
+                    code = run(words)
+                    connection.send((code, *capsys.readouterr()))
+            ended.join()
+    return script.returncode
+
+
+def test_the_nightly_script_runs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """One night publishes; after the next, whose metric is too low, its predictions are still there."""
     page = (ROOT / "docs" / "guides" / "predicting.md").read_text()
     (script,) = re.findall(r"^```bash\n(#!.*?)^```", page, re.M | re.S)
@@ -53,11 +100,10 @@ def test_the_nightly_script_runs(folder: Path, tmp_path: Path) -> None:
     graph = str(folder / "my-graph")
     assert run(["train", graph, "--epochs", "5", "--memory", "200MB", "--out", str(tmp_path / "run")]) == 0
     assert run(["export", graph, str(tmp_path / "export")]) == 0
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    monkeypatch.chdir(tmp_path)
 
     def night() -> int:
-        command = ["bash", "nightly.sh", "export"]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False).returncode
+        return run_script(["bash", "nightly.sh", "export"], capsys)
 
     assert night() == 0, (tmp_path / "predict.log").read_text()
     assert (tmp_path / "predictions" / "_SUCCESS").exists()

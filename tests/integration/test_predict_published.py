@@ -32,6 +32,15 @@ from tests.hop_formulas import hoga_by_formula, sign_by_formula
 from tests.streamed_networks import build_network, streamed, whole_graph
 
 HIDDEN, HEADS, HOPS = 96, 4, 2
+GRAPHS = ("cora", "oewn")
+
+
+def on_one_graph(*models: str) -> pytest.MarkDecorator:
+    """Parametrize by graphs and models: all models on cora but the last, which is on oewn; the others are slow."""
+    cases = [(graph, model) for graph in GRAPHS for model in models]
+    quick = {*((GRAPHS[0], model) for model in models[:-1]), (GRAPHS[1], models[-1])}
+    marked = [pytest.param(*case, marks=() if case in quick else pytest.mark.slow) for case in cases]
+    return pytest.mark.parametrize(("graph", "model"), marked, indirect=["graph"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ class Graph:
         return 4 * self.features.size
 
 
-@pytest.fixture(scope="module", params=["cora", "oewn"])
+@pytest.fixture(scope="module")
 def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Graph:
     source = SHARED_DATA / request.param
     if not source.is_dir():
@@ -58,7 +67,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Graph(dataset, stored_features(dataset), np.array(edges_of(dataset), np.int64).T.copy())
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+@on_one_graph("sage", "gcn", "gat")
 def test_streamed_networks(graph: Graph, tmp_path: Path, model: str) -> None:
     """With a twentieth of the features' table as memory."""
     dim, num_classes = graph.features.shape[1], graph.dataset.num_classes
@@ -78,6 +87,7 @@ def test_streamed_networks(graph: Graph, tmp_path: Path, model: str) -> None:
         assert_close(rows, expected)
 
 
+@pytest.mark.parametrize("graph", GRAPHS, indirect=True)
 def test_layers_by_batches(graph: Graph) -> None:
     dim, num_classes = graph.features.shape[1], graph.dataset.num_classes
     torch.manual_seed(0)
@@ -87,7 +97,7 @@ def test_layers_by_batches(graph: Graph) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")  # PyG's own, of how torch checks what it is given
-@pytest.mark.parametrize("model", ["sgc", "sign", "hoga"])
+@on_one_graph("sgc", "hoga", "sign")
 def test_trained_models_of_hop_tables(graph: Graph, tmp_path: Path, model: str) -> None:
     options: dict[str, Any] = {} if model == "sgc" else {"layers": 2, "hidden": 16, "norm": "none"}
     if model == "hoga":

@@ -46,7 +46,7 @@ def test_a_run_is_the_same_from_any_store(dataset: Dataset, tmp_path: Path, samp
     assert other["epochs"][0]["loss"] != result["epochs"][0]["loss"]
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+@pytest.mark.parametrize("model", ["sage", pytest.param("gcn", marks=pytest.mark.slow), "gat"])
 def test_it_learns(dataset: Dataset, tmp_path: Path, model: str) -> None:
     options = {"model": model, "epochs": 80, "lr": 0.01, "scratch": str(tmp_path / "scratch")}
     assert run(dataset, tmp_path / "saint", **options, sampler="saint-walk")["test"]["accuracy"] > 0.8

@@ -114,7 +114,7 @@ def test_batches_out_of_order_are_another_course_to_the_same_end(dataset: Datase
     assert abs(ordered["test"]["accuracy"] - free["test"]["accuracy"]) < 0.1
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("model", ["sage", pytest.param("gcn", marks=pytest.mark.slow)])
 def test_bfloat16_learns_and_repeats_to_the_last_bit(dataset: Dataset, tmp_path: Path, model: str) -> None:
     options = {**OPTIONS, "model": model, "epochs": 20, "lr": 0.01, "precision": "bfloat16", "threads": 2}
     result = train(dataset, out=tmp_path / "one", **options).result

@@ -76,7 +76,7 @@ def test_a_run_is_the_same_from_any_store(dataset: Dataset, tmp_path: Path, ways
     assert plain["epochs"][0]["loss"] != results[0]["epochs"][0]["loss"]
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+@pytest.mark.parametrize("model", ["sage", pytest.param("gcn", marks=pytest.mark.slow), "gat"])
 def test_weights_lead_to_neighbours_of_the_same_class(dataset: Dataset, tmp_path: Path, model: str) -> None:
     options = {"model": model, "epochs": 30, "fanout": (2, 2), "eval_fanout": (2, 2), "lr": 0.01}
     plain = run(dataset, tmp_path / "plain", **options)["test"]["accuracy"]

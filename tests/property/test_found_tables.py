@@ -129,7 +129,7 @@ def tables(draw: st.DrawFn) -> Tables:
     )
 
 
-@examples(80, [HealthCheck.too_slow])
+@examples(30, [HealthCheck.too_slow])
 @given(graph=tables())
 def test_tables_have_their_graph_or_are_refused(graph: Tables) -> None:
     check_tables(graph)

@@ -199,7 +199,7 @@ def edges_by_name(dataset: Dataset) -> list[Edge]:
     )
 
 
-@examples(420, [HealthCheck.too_slow])
+@examples(140, [HealthCheck.too_slow])
 @given(text=texts())
 def test_a_text_has_its_edges_or_is_refused(text: Text) -> None:
     check_text(text)

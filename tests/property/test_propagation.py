@@ -92,8 +92,19 @@ def test_the_same_bytes_at_any_budget_and_with_any_threads(tmp_path: Path, num_n
         assert found == expected
 
 
-@pytest.mark.parametrize("operator", ["sign", "row", "ppr", "heat"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("operator", "dtype"),
+    [
+        ("sign", "float32"),
+        ("row", "bfloat16"),
+        ("ppr", "bfloat16"),
+        ("heat", "float32"),
+        pytest.param("sign", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("row", "float32", marks=pytest.mark.slow),
+        pytest.param("ppr", "float32", marks=pytest.mark.slow),
+        pytest.param("heat", "bfloat16", marks=pytest.mark.slow),
+    ],
+)
 def test_cold_edges_change_no_byte(tmp_path: Path, operator: str, dtype: str) -> None:
     num_nodes, dim = 20_000, 30
     features = np.random.default_rng(0).normal(size=(num_nodes, dim)).astype(np.float32)

@@ -123,7 +123,7 @@ def exact_norms(case: Lists, scores: NDArray[np.float64]) -> tuple[NDArray[np.fl
     return largest, sums
 
 
-@examples(40)
+@examples(20)
 @given(
     case=lists(),
     num_heads=st.integers(1, 9),

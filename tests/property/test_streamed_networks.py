@@ -65,8 +65,8 @@ def test_networks_equal_one_pass_over_the_graph(
 def test_bytes_are_the_same_for_any_memory_and_threads(tmp_path: Path, model: str, heads: int) -> None:
     """From a twentieth of the hidden table to all of it."""
     rng = np.random.default_rng(0)
-    num_nodes, hidden = 12_000, 512
-    pairs = rng.integers(0, num_nodes, (2, 30_000))
+    num_nodes, hidden = 9000, 512
+    pairs = rng.integers(0, num_nodes, (2, 22_000))
     pairs[1, ::2] = 17  # a hub with half of the edges
     pairs[0, ::7] = pairs[1, ::7]
     features = rng.normal(size=(num_nodes, 20)).astype(np.float32)
@@ -75,7 +75,7 @@ def test_bytes_are_the_same_for_any_memory_and_threads(tmp_path: Path, model: st
     found, plans = [], list[StreamedPlan]()
     with memory_folder(tmp_path) as folder:
         dataset = build_graph(folder / "graph", pairs, features)
-        for share, threads in ((20, 1), (6, 2), (1, 1), (0.1, 2)):
+        for share, threads in ((20, 1), (6, 2), (0.1, 2)):
             memory_bytes = int(table_bytes / share)
             rows = streamed(
                 dataset,

@@ -81,8 +81,13 @@ def test_every_name_in_the_layers_is_a_module() -> None:
     assert not unknown, f"LAYERS names modules that do not exist: {', '.join(unknown)}"
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_imports_point_down(name: str) -> None:
+@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES.values()}), ids=lambda path: path.name)
+def test_imports_point_down(folder: Path) -> None:
+    for name in (name for name, path in MODULES.items() if path.parent == folder):
+        check_imports(name)
+
+
+def check_imports(name: str) -> None:
     layer, room = layer_of(name), name.split(".")[0]
     if layer < TORCH_FROM_LAYER:
         loaded = {module.split(".")[0] for module in imported(MODULES[name])}
