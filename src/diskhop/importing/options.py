@@ -15,6 +15,7 @@ from diskhop.errors import ConfigError
 
 IdKind = Literal["integer", "string"]
 Keep = Literal["keep", "drop"]
+Predicates = Literal["types", "relations"]
 Order = Literal["input", "hot"]
 EdgeIds = Literal["auto", "keep", "drop"]
 
@@ -201,6 +202,18 @@ class ImportOptions:
         panel="Tables",
         metavar="A,B,...",
         shown="none",
+    )
+    predicates: Predicates | None = option(
+        None,
+        help="What predicates of N-Triples become: a type of edges each, or relations of triples.",
+        panel="Graph",
+        shown="types",
+    )
+    node_types: bool | None = option(
+        None,
+        help="Whether the rdf:type of N-Triples is the type of a node.",
+        panel="Graph",
+        shown="one type",
     )
     weight: str | None = option(None, help="Edge column with weights (tables).", panel="Tables")
     time: str | None = option(None, help="Edge column with times (tables).", panel="Tables")

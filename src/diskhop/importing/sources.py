@@ -6,6 +6,7 @@ from diskhop.importing.arrays.source import ARRAYS
 from diskhop.importing.arrays.typed_files import TYPED_FILES
 from diskhop.importing.arrays.typed_folders import TYPED_FOLDERS
 from diskhop.importing.graphbolt.source import GRAPHBOLT
+from diskhop.importing.ntriples.source import NTRIPLES
 from diskhop.importing.ogb import OGB
 from diskhop.importing.pbg.source import PBG
 from diskhop.importing.source import SourceKind
@@ -15,5 +16,6 @@ from diskhop.importing.triples.source import TRIPLES
 
 # In the order of detection: the first kind that recognises a source opens it.
 SOURCES: dict[str, SourceKind] = {
-    kind.name: kind for kind in (GRAPHBOLT, TYPED_FILES, ARRAYS, OGB, TYPED_FOLDERS, PBG, TRIPLES, TABLES, EDGES)
+    kind.name: kind
+    for kind in (GRAPHBOLT, TYPED_FILES, ARRAYS, OGB, TYPED_FOLDERS, PBG, NTRIPLES, TRIPLES, TABLES, EDGES)
 }

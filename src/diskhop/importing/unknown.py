@@ -23,7 +23,7 @@ _PICKLE_SUFFIXES = (".pkl", ".pickle", ".gpickle")
 # Formats that NetworkX reads, by suffix.
 _NETWORKX = {".graphml": "read_graphml", ".gexf": "read_gexf", ".gml": "read_gml", ".g6": "read_graph6"}
 _OTHERS = (
-    *(".json", ".jsonl", ".xml", ".ttl", ".nt", ".nq", ".rdf", ".owl", ".xlsx", ".xls", ".ods", ".mat", ".h5", ".hdf5"),
+    *(".json", ".jsonl", ".xml", ".ttl", ".nq", ".rdf", ".owl", ".xlsx", ".xls", ".ods", ".mat", ".h5", ".hdf5"),
     *(".feather", ".arrow", ".orc", ".avro", ".db", ".sqlite", ".rds", ".html", ".pdf"),
 )
 _SAMPLE_BYTES = 1 << 12
