@@ -4,12 +4,13 @@ Claims (issue 39), on workload W's graph (kronecker, hot order, 4 M nodes, 60 M 
 1000 of a tenth of the nodes, three hops; 1200 MB of memory, of it a cache of 10 % of the table): LABOR has at most .75
 of the distinct nodes of neighbour sampling, and with dependent batches the store belady reads at most .6 of its bytes.
 
-LABOR has the fan-outs of neighbour sampling. LADIES and FastGCN draw a number of nodes per hop, so that their batches
-are of another kind. Edges per second: one thread, lists in memory, turns of the samplers one after another, several
-times. GB: a pass without a model over the first batches of an epoch, in its own process, all files evicted before;
-bytes as the store counts them, with neighbour lists, packing and the gaps between merged reads, or what the kernel read
-for a store that does not read itself; scaled to the batches of an epoch. rows, lists: of it those of rows and of
-neighbour lists. Ratios are to neighbour sampling in the same run.
+LABOR and MariusGNN have the fan-outs of neighbour sampling. LADIES and FastGCN draw a number of nodes per hop; batches
+of GraphSAINT and Cluster-GCN are subgraphs, and their epochs have every node. Edges per second: one thread, lists in
+memory, turns of the samplers one after another, several times. GB: a pass without a model over the first batches of an
+epoch, in its own process, all files evicted before; bytes as the store counts them, with neighbour lists, packing and
+the gaps between merged reads, or what the kernel read for a store that does not read itself; scaled to the batches of
+an epoch, of which slow stores read three. `memory` reads the table once, before that. rows, lists: of it those of rows
+and of neighbour lists. Ratios are to neighbour sampling in the same run.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from diskhop._native import BufferPool, keyed_permutation
+from diskhop._native import BufferPool
 from diskhop.budget import Budget
-from diskhop.config.sampler import FASTGCN, LABOR, LADIES
+from diskhop.config.sampler import CLUSTER, LABOR
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import probe
@@ -38,37 +39,21 @@ from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
-from diskhop.protocols import NEIGHBOR, NodeRows, Purpose, Sampler, SamplerSpec, neighbor_spec
-from diskhop.sampling.importance import importance_spec
+from diskhop.protocols import NEIGHBOR, Purpose, Sampler
 from diskhop.sampling.samplers import open_sampler
-from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
 from diskhop.stores.stores import STORES
 from propagate import Size, find_graph
+from sampler_rows import DEPENDENT_LABOR, epoch_of, rows_of, with_clusters
 from turns import peak_rss_bytes, take_turn
-from workloads import BATCH_SIZE, DEFAULT_FOLDER, SEED, WORKLOADS, evict
+from workloads import DEFAULT_FOLDER, SEED, WORKLOADS, evict
 
 W = WORKLOADS["W"]
-DEPENDENCY = 64
 MOST_NODES, MOST_BYTES = 0.75, 0.6
-DEPENDENT_LABOR, CLAIMED_STORE = f"labor, {DEPENDENCY} batches", "belady"
-# A quarter of an hour or more per epoch; the page cache is outside any budget.
-SLOW = ("mapped", "pread")
+CLAIMED_STORE = "belady"
+# A quarter of an hour or more per epoch: a few batches of it are read.
+SLOW, SLOW_BATCHES = ("mapped", "pread"), 3
 POOL_BYTES = 256 << 20
-
-
-def samplers_of(num_nodes: int) -> dict[str, SamplerSpec]:
-    """Return the samplers by the names of their lines; the first is the baseline."""
-    fanouts = W.fanouts
-    per_hop = {LADIES: 8192, FASTGCN: num_nodes // 100}
-    return {
-        NEIGHBOR: neighbor_spec(fanouts),
-        LABOR: importance_spec(LABOR, fanouts),
-        DEPENDENT_LABOR: importance_spec(LABOR, fanouts, batch_dependency=DEPENDENCY),
-        "labor-1": importance_spec(LABOR, fanouts, importance=1),
-        f"labor-1, {DEPENDENCY} batches": importance_spec(LABOR, fanouts, importance=1, batch_dependency=DEPENDENCY),
-        **{kind: importance_spec(kind, (count,) * len(fanouts)) for kind, count in per_hop.items()},
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,30 +77,26 @@ class Reading:
     seconds_per_batch: float
 
 
-def seeds_of(dataset: Dataset) -> NodeRows:
-    """Return a tenth of the nodes, in random order."""
-    num_seeds = max(BATCH_SIZE, dataset.num_nodes // 10)
-    return NodeRows(keyed_permutation(dataset.num_nodes, SEED, int(Purpose.TRAIN), 0)[:num_seeds])
-
-
 def measure_sampling(dataset: Dataset, names: list[str], num_batches: int, turns: int) -> dict[str, Sampling]:
-    """Sample the same batches of seeds with each sampler in turn."""
-    specs = samplers_of(dataset.num_nodes)
-    seeds, pool = seeds_of(dataset), BufferPool(POOL_BYTES)
+    """Sample the first batches of an epoch with each sampler in turn."""
+    rows = rows_of(dataset.num_nodes)
+    epochs, pool = {name: epoch_of(dataset, rows[name]) for name in names}, BufferPool(POOL_BYTES)
+    num_sampled = {name: min(num_batches, epoch.num_batches) for name, epoch in epochs.items()}
     budget = Budget(1 << 40)
     counts: dict[str, tuple[int, int]] = {}
     rates: dict[str, list[float]] = {}
-    with open_topology(dataset.topology, "memory", open_engine().engine, budget) as topology:
-        opened = {name: open_sampler(topology, specs[name], SEED, pool) for name in names}
+    with_lists = with_clusters(dataset) if CLUSTER in names else dataset
+    with open_topology(with_lists.topology, "memory", open_engine().engine, budget) as topology:
+        opened = {name: open_sampler(topology, rows[name].spec, SEED, pool) for name in names}
         for _ in range(turns):
             for name, sampler in opened.items():
                 began = time.perf_counter()
-                counts[name] = sample_batches(sampler, seeds, num_batches)
+                counts[name] = sample_batches(sampler, epochs[name].pass_of(range(num_sampled[name])))
                 rates.setdefault(name, []).append(counts[name][1] / (time.perf_counter() - began))
         return {
             name: Sampling(
-                num_nodes=counts[name][0] / num_batches,
-                num_edges=counts[name][1] / num_batches,
+                num_nodes=counts[name][0] / num_sampled[name],
+                num_edges=counts[name][1] / num_sampled[name],
                 edges_per_second=rates[name],
                 workspace_bytes=sampler.workspace_bytes,
             )
@@ -123,12 +104,12 @@ def measure_sampling(dataset: Dataset, names: list[str], num_batches: int, turns
         }
 
 
-def sample_batches(sampler: Sampler, seeds: NodeRows, num_batches: int) -> tuple[int, int]:
-    """Return the numbers of nodes and edges of the first batches."""
+def sample_batches(sampler: Sampler, wanted: Pass) -> tuple[int, int]:
+    """Return the numbers of nodes and edges of some batches."""
     num_nodes = num_edges = 0
-    for number in range(num_batches):
-        part = seeds[number * BATCH_SIZE :][:BATCH_SIZE]
-        batch = sampler.sample(part, purpose=Purpose.TRAIN, epoch=0, number=number)
+    for number in wanted.numbers:
+        seeds = wanted.seeds_of(number)
+        batch = sampler.sample(seeds.rows, purpose=Purpose.TRAIN, epoch=0, number=number, times=seeds.times)
         num_nodes, num_edges = num_nodes + batch.num_nodes, num_edges + len(batch.sources)
         del batch  # Its memory is that of the next.
     return num_nodes, num_edges
@@ -139,11 +120,13 @@ def read_batches(
 ) -> None:
     """Fetch the first batches of an epoch through a store; records what it read in stages. disk: a DiskModel."""
     dataset = open_dataset(path)
-    spec, seeds = samplers_of(dataset.num_nodes)[name], seeds_of(dataset)
+    dataset = with_clusters(dataset) if name == CLUSTER else dataset
+    epoch = epoch_of(dataset, rows_of(dataset.num_nodes)[name])
+    num_batches = min(num_batches, epoch.num_batches)
     table = dataset.features()
     assert table is not None
     table_bytes, share = table.num_rows * table.row_bytes, dataset.num_nodes / W.num_nodes
-    seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=BATCH_SIZE, sampler=spec, is_shuffled=True)
+    seed_set = epoch.seed_set()
     wanted = Workload(
         seed_sets=(seed_set,),
         seed=SEED,
@@ -161,16 +144,7 @@ def read_batches(
     with open_pipeline(dataset, plan, budget, expected=seed_set) as pipeline:
         kernel = kernel_bytes_read()
         began = time.perf_counter()
-        first = Pass(
-            seeds=seeds,
-            numbers=range(num_batches),
-            batch_size=BATCH_SIZE,
-            sampler=spec,
-            seed=SEED,
-            purpose=Purpose.TRAIN,
-            epoch=0,
-        )
-        with pipeline.run(first) as batches:
+        with pipeline.run(epoch.pass_of(range(num_batches))) as batches:
             for batch in batches:
                 counts = batch.counts
                 counted += counts.bytes_read + counts.packing_bytes_read
@@ -179,6 +153,8 @@ def read_batches(
                 del batch  # As in training: a batch kept is one more than reserved.
         stages["seconds"] = time.perf_counter() - began
         stages["bytes"] = counted + topology_bytes if counted else kernel_bytes_read() - kernel
+    stages["epochs"] = epoch.num_batches / num_batches
+    stages["batches"] = num_batches
     stages["topology"] = topology_bytes
     stages["rows"] = rows_read * table.row_bytes
     stages["rss"] = peak_rss_bytes()
@@ -195,13 +171,13 @@ def measure_reading(
     """Run a pass in its own process. All passes merge reads by the same disk model, which others' load would change."""
     with tempfile.TemporaryDirectory(dir=scratch, prefix="samplers-") as folder:
         stages = take_turn(read_batches, dataset.path, name, store, num_batches, folder, disk.to_dict()).stages
-    epochs = len(seeds_of(dataset)) / BATCH_SIZE / num_batches
+    epochs = stages["epochs"]
     return Reading(
         bytes_read=stages["bytes"] * epochs,
         topology_bytes=stages["topology"] * epochs,
         row_bytes=stages["rows"] * epochs,
         peak_rss_bytes=int(stages["rss"]),
-        seconds_per_batch=stages["seconds"] / num_batches,
+        seconds_per_batch=stages["seconds"] / stages["batches"],
     )
 
 
@@ -240,7 +216,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=W.num_nodes, help="of the graph, with 15 edges each")
     parser.add_argument("--batches", type=int, default=W.num_batches, help="of each pass")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--stores", default=",".join(name for name in STORES if name not in SLOW))
+    parser.add_argument("--stores", default=",".join(STORES))
     parser.add_argument("--samplers", default="", help="names of lines, separated by ';'; default: all")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     arguments = parser.parse_args()
@@ -249,9 +225,9 @@ def main() -> int:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
     dataset = find_graph(arguments.dir, Size(arguments.nodes, 15 * arguments.nodes, 128, 1, 0))
-    num_batches = min(arguments.batches, len(seeds_of(dataset)) // BATCH_SIZE)
+    num_batches, rows = arguments.batches, rows_of(dataset.num_nodes)
     out(f"{dataset.num_nodes:,} nodes, {dataset.num_edges:,} edges; {num_batches} batches; {os.cpu_count()} cores\n")
-    wanted = [name for name in arguments.samplers.split(";") if name] or list(samplers_of(dataset.num_nodes))
+    wanted = [name for name in arguments.samplers.split(";") if name] or list(rows)
     names = list(dict.fromkeys((NEIGHBOR, LABOR, *wanted)))
     sampled = measure_sampling(dataset, names, num_batches, arguments.turns)
     print_sampling(sampled, out)
@@ -259,11 +235,12 @@ def main() -> int:
     reading: dict[str, dict[str, list[Reading]]] = {}
     for store in filter(None, arguments.stores.split(",")):
         by_name: dict[str, list[Reading]] = {name: [] for name in names if name == NEIGHBOR or name in wanted}
+        num_read = min(num_batches, SLOW_BATCHES) if store in SLOW else num_batches
         for _ in range(arguments.turns):
             for name, turns in by_name.items():
-                turns.append(measure_reading(dataset, name, store, num_batches, arguments.dir, disk))
+                turns.append(measure_reading(dataset, name, store, num_read, arguments.dir, disk))
         reading[store] = by_name
-        print_reading(store, by_name, out)
+        print_reading(f"{store}, {num_read} batches", by_name, out)
     ratios = [("distinct nodes of labor", sampled[LABOR].num_nodes / sampled[NEIGHBOR].num_nodes, MOST_NODES)]
     for store, by_name in reading.items():
         if store == CLAIMED_STORE and DEPENDENT_LABOR in by_name:

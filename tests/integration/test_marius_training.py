@@ -47,7 +47,11 @@ def test_a_resumed_run_is_the_same(dataset: Dataset, tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", ["sage", "gat"])
 def test_it_learns_and_is_planned(dataset: Dataset, model: str) -> None:
     options: dict[str, Any] = {**MARIUS, "model": model, "epochs": 25, "lr": 0.01}
-    assert train(dataset, **options, out=None).result["test"]["accuracy"] > 0.6
+    result = train(dataset, **options, out=None).result
+    assert result["test"]["accuracy"] > 0.6
+    (ordering,) = result["preparation"]
+    assert ordering["step"] == "order partitions"
+    assert result["preparation_seconds_per_epoch"] == ordering["seconds"] / 25 > 0
     assert plan_run(dataset, **MARIUS).options
 
 

@@ -120,10 +120,26 @@ def test_validation_draws_neighbours(dataset: Dataset) -> None:
 
 def test_numbers_of_nodes_are_chosen(dataset: Dataset) -> None:
     options = {name: value for name, value in OPTIONS.items() if "fanout" not in name}
-    for sampler, count in (("ladies", 4096), ("fastgcn", 16384), ("labor", 10)):
+    assert dataset.num_nodes == 600
+    for sampler, count in (("ladies", 150), ("fastgcn", 300), ("labor", 10)):
         config, _, _ = resolve_config(dataset, {**options, "sampler": sampler})
         assert isinstance(config, SampledConfig)
         assert config.fanout == (count, count)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "fanout", "batch_size"),
+    [("neighbor", -1, 140), ("fastgcn", 300, 140), ("saint-node", -1, 600), ("cluster", -1, 6)],
+)
+def test_presets_leave_to_a_sampler_what_it_counts(
+    dataset: Dataset, sampler: str, fanout: int, batch_size: int
+) -> None:
+    assert dataset.num_nodes == 600
+    config, _, _ = resolve_config(dataset, {"sampler": sampler}, "cora")
+    assert isinstance(config, SampledConfig)
+    assert (config.fanout, config.batch_size) == ((fanout, fanout), batch_size)
+    config, _, _ = resolve_config(dataset, {"sampler": sampler, "batch_size": 7}, "cora")
+    assert config.batch_size == 7
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

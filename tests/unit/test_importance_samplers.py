@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool
 from diskhop.config.sampler import FASTGCN, IMPORTANCE, LABOR, LADIES
 from diskhop.errors import ConfigError
+from diskhop.nn.layers.aggregate import Block, BlockWeights, weighted_sum
+from diskhop.nn.layers.gcn import gcn_weights
 from diskhop.protocols import Purpose, SampledBatch, Sampler, SamplerSpec, neighbor_spec
 from diskhop.sampling.importance import importance_spec
 from diskhop.sampling.samplers import open_sampler
@@ -172,6 +175,34 @@ def test_weighted_sums_of_ladies_and_fastgcn_are_unbiased(tmp_path: Path, kind: 
     assert (errors <= bounds).all()
     # The draws do vary, so that the bound is not an empty one.
     assert np.max(estimates.std(0)[wanted > 0] / wanted[wanted > 0]) > 0.1
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize(("kind", "count"), [(LADIES, 60), (FASTGCN, 100)])
+def test_gcn_by_degrees_of_the_graph_is_unbiased(tmp_path: Path, kind: str, count: int, is_weighted: bool) -> None:
+    """With its own row for certain, the mean of 1000 batches is the layer's value with all neighbours."""
+    graph, seeds = random_graph(300, 4000, seed=2), np.random.default_rng(2).permutation(300)[:40]
+    degrees, rng = np.diff(graph.indptr), np.random.default_rng(3)
+    rows, weights = torch.from_numpy(rng.normal(1, 1, (300, 2)).astype(np.float32)), rng.uniform(0.5, 2, 4000)
+    strengths = np.bincount(np.repeat(np.arange(300), degrees), weights, minlength=300)
+
+    def forward(sampler: Sampler, number: int) -> NDArray[np.float32]:
+        batch = sample(sampler, seeds, number)
+        of_edges = weights[batch.edge_positions].astype(np.float32)
+        given = BlockWeights(
+            torch.from_numpy(of_edges), torch.from_numpy(strengths[batch.node_ids]), torch.ones(batch.num_nodes)
+        )
+        block = Block.of(batch, torch.from_numpy(degrees[batch.node_ids]), weights=given if is_weighted else None)
+        layer = block.layer(0)
+        return weighted_sum(rows[batch.node_ids], layer, *gcn_weights(layer)).numpy()
+
+    with open_place(write_graph(tmp_path, Graph(indptr=graph.indptr, indices=graph.indices)), "memory") as topology:
+        wanted = forward(open_sampler(topology, neighbor_spec((-1,)), 3), 0)
+        sampler = open_sampler(topology, importance_spec(kind, (count,)), 3)
+        sums = np.array([forward(sampler, number) for number in range(1000)], np.float64)
+    errors = np.abs(sums.mean(0) - wanted)
+    assert (errors <= SIGMAS * sums.std(0) / np.sqrt(len(sums)) + 1e-5).all()
+    assert np.median(sums.std(0)) > 0.05
 
 
 def test_ladies_takes_its_count_of_nodes_and_fastgcn_does_in_the_mean(tmp_path: Path) -> None:

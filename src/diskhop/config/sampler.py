@@ -37,6 +37,13 @@ _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
 }
 
 
+def recounted_options(sampler: str) -> tuple[str, ...]:
+    """Return options that count something else than neighbours or seed nodes, so that no preset's value is for them."""
+    if sampler in CHOOSING:
+        return ("fanout", "batch_size")
+    return ("fanout",) if sampler in LAYER_WISE else ()
+
+
 def own_count(help: str, shown: str) -> Any:
     """Return an option of one sampler, or a few. shown: what is chosen without it."""
     return option(0, help=help, rule=COUNT_OR_NONE, panel="Sampling", metavar="N", shown=shown)

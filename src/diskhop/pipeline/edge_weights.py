@@ -87,12 +87,13 @@ class OpenWeights:
     def of(self, sampled: SampledBatch, *, with_strengths: bool = True) -> BlockWeights:
         """Return the weights of a batch's edges. Raises ReadError, naming file and offset.
 
-        with_strengths: whether its nodes are normalised by the whole graph, if strengths are known.
+        with_strengths: whether its nodes are normalised by the whole graph, if strengths are known. A sampler's own
+            weights are then importance (see Block), and otherwise factors of the weights.
         """
         weights = torch.from_numpy(self._column.rows(sampled.edge_positions))
-        if sampled.edge_weights is not None:
-            weights = weights * torch.from_numpy(sampled.edge_weights)
         if self._strengths is None or not with_strengths:
+            if sampled.edge_weights is not None:
+                weights = weights * torch.from_numpy(sampled.edge_weights)
             return BlockWeights(weights)
         rows = sampled.node_ids
         strengths, loops = self._strengths.strengths[rows], self._strengths.loops_of(rows)

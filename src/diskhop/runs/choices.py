@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from diskhop.config.options import read_toml, require_known
+from diskhop.config.sampler import NEIGHBOR, recounted_options
 
 ConfigT = TypeVar("ConfigT")
 TaskT = TypeVar("TaskT")
@@ -75,6 +76,15 @@ def read_preset(folder: Path, name: str, model: str | None, models: Iterable[str
     chosen = content["model"] if model is None else model
     require_known("model", chosen, refinements)
     return chosen, content, refinements[chosen]
+
+
+def with_preset(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the caller, then those of the preset.
+
+    Presets are for neighbour sampling: what another sampler counts by the same option is chosen for the graph instead.
+    """
+    recounted = recounted_options(given.get("sampler", NEIGHBOR))
+    return {**{name: value for name, value in preset.items() if name not in recounted}, **given}
 
 
 def _show(value: Any) -> str:

@@ -103,9 +103,17 @@ class Block:
         weights: BlockWeights | None = None,
         importance: Tensor | None = None,
     ) -> Block:
-        """Wrap a sampled batch; its edges are not copied. weights: of its edges; None: those of the sampler, if any."""
-        if weights is None and sampled.edge_weights is not None:
-            weights = BlockWeights(torch.from_numpy(sampled.edge_weights))
+        """Wrap a sampled batch; its edges are not copied.
+
+        weights: of its edges; None: those of the graph are all 1. A sampler's own weights are importance where degrees
+            are given, and otherwise weights of edges, which these include.
+        """
+        if sampled.edge_weights is not None and importance is None:
+            own = torch.from_numpy(sampled.edge_weights)
+            if degrees is not None:
+                importance = own
+            elif weights is None:
+                weights = BlockWeights(own)
         return cls(
             torch.from_numpy(sampled.indptr.astype(np.int32)),
             torch.from_numpy(sampled.sources),

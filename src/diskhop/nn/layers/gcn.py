@@ -3,7 +3,9 @@
 Normalised by sampled degrees (`LayerBlock.degrees` is None), values are PyG's GCNConv's on the same sampled edges: a
 node that was not expanded counts as degree 1. Normalised by the whole graph's degrees, a batch with all neighbours
 gives exactly what the whole graph would; where only k of d neighbours were sampled, each is weighted by d / k, so that
-the sum is unbiased. Training uses sampled degrees unless it samples all neighbours, inference the whole graph's.
+the sum is unbiased. Edges with importance (LayerBlock) stand for that many instead: LADIES and FastGCN sample the
+normalised graph. Training uses sampled degrees unless it samples all neighbours or layer by layer, inference the whole
+graph's.
 
 With edge weights, values are GCNConv's with `edge_weight`: a node's degree is its strength, and a self-loop of the
 graph keeps its weight. Negative weights count in a strength by their absolute value (Kunegis et al., 2010), where PyG

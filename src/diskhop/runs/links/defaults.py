@@ -16,7 +16,7 @@ from diskhop.errors import ConfigError
 from diskhop.nn.models import LAYERS
 from diskhop.protocols import Purpose
 from diskhop.run_files import NODE
-from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
+from diskhop.runs.choices import Choice, Choices, Resolved, read_preset, with_preset
 from diskhop.runs.data_use import ignored_parts
 from diskhop.runs.links.task import LinkTask, read_link_task
 from diskhop.runs.nodes.defaults import choose_edge_weights, choose_products, choose_sampling, choose_steps
@@ -43,7 +43,7 @@ def resolve_link_config(
     """
     given = check_options(options, "training", (LinkConfig,))
     if preset is not None:
-        given = {**load_link_preset(preset, given.get("model")), **given}
+        given = with_preset(load_link_preset(preset, given.get("model")), given)
     choices = Choices(given)
     choose = choices.choose
     choose("task", LINK, "options of links")

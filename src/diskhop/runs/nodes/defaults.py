@@ -30,7 +30,7 @@ from diskhop.nn.matmul.choice import bfloat16_ratio, choose_matmul
 from diskhop.nn.matmul.products import PRECISIONS
 from diskhop.nn.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.run_files import HOP, NODE
-from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
+from diskhop.runs.choices import Choice, Choices, Resolved, read_preset, with_preset
 from diskhop.runs.data_use import edge_weights_of, ignored_parts
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
 from diskhop.runs.nodes.metrics import METRIC_OF_TASK
@@ -47,8 +47,9 @@ _USUAL_BATCH = 1000
 _WANTED_STEPS = 500
 _FEWEST_EPOCHS, _MOST_EPOCHS = 5, 200
 _MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
-# FastGCN draws from the whole graph, where most nodes are no neighbours of the batch.
-_NODES_PER_HOP = {LADIES: 4096, FASTGCN: 16384}
+# Nodes per hop at most, and as a share of the graph, so that small graphs are sampled, too. FastGCN draws from the
+# whole graph, where most nodes are no neighbours of the batch: with fewer, many lists of a sparse graph get none.
+_NODES_PER_HOP = {LADIES: (4096, 1 / 4), FASTGCN: (65536, 1 / 2)}
 
 
 def load_preset(name: str, model: str | None = None) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def resolve_config(
             "--task link is for 'diskhop train' (with --store packed --disk 100GB it packs ahead): remove it"
         )
     if preset is not None:
-        given = {**load_preset(preset, given.get("model")), **given}
+        given = with_preset(load_preset(preset, given.get("model")), given)
     choices = Choices(given)
     if given.get("warm_start"):
         _choose_architecture(choices)
@@ -216,7 +217,9 @@ def choose_sampling(dataset: Dataset, choices: Choices) -> None:
         layers = choose("layers", 2, "two hops reach most of what helps")
     sampler = given.get("sampler", NEIGHBOR)
     if sampler in LAYER_WISE:
-        choose("fanout", (_NODES_PER_HOP[sampler],) * layers, "nodes per hop, for all lists together")
+        most, share = _NODES_PER_HOP[sampler]
+        num_drawn = max(1, min(most, int(share * dataset.num_nodes)))
+        choose("fanout", (num_drawn,) * layers, f"nodes per hop, for all lists together, of {dataset.num_nodes}")
     elif sampler in CHOOSING:
         choose("fanout", (ALL_NEIGHBORS,) * layers, "batches have all edges among their nodes")
     else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +24,7 @@ from diskhop.nn.reproducible import reproducible
 from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
 from diskhop.pipeline.edge_weights import EdgeWeights, OpenWeights
 from diskhop.pipeline.norms import NormColumns
+from diskhop.pipeline.pack_steps import Samples
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.workload import Workload
@@ -32,7 +35,7 @@ from diskhop.runs.feeds import Batches, Feed, PreparedRun
 from diskhop.runs.nodes.clusters import with_clusters
 from diskhop.runs.nodes.norms import prepare_norms
 from diskhop.runs.nodes.packing import prepare, run_samples
-from diskhop.runs.nodes.samplers import chooses_nodes, draws_all, eval_sampler, train_pass
+from diskhop.runs.nodes.samplers import chooses_nodes, eval_sampler, normalises_by_graph, train_pass
 from diskhop.runs.nodes.subgraphs import ADDED, SubgraphBatch, SubgraphBatches, TrainingNodes
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import training_workload
@@ -55,9 +58,8 @@ def prepare_sampled(
         dataset = dataset.with_made_features(config.features, config.seed)
     dataset, steps = with_clusters(dataset, config, budget, callback.prepared)
     workload = sampled_workload(dataset, config, task)
-    preparation = prepare(
-        dataset, config, workload, run_samples(config, task.seeds.train, dataset.num_nodes), budget, callback
-    )
+    samples, ordering = _order_samples(config, task, dataset.num_nodes)
+    preparation = prepare(dataset, config, workload, samples, budget, callback)
     plan = preparation.plan
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
@@ -88,8 +90,18 @@ def prepare_sampled(
         make_model=lambda: _make_model(dataset, planned),
         open=open_feed,
         facts={"reuse": config.reuse},
-        preparation=preparation.after([*steps, *counting], config.epochs).to_dict(),
+        preparation=preparation.after([*steps, *ordering, *counting], config.epochs).to_dict(),
     )
+
+
+def _order_samples(config: SampledConfig, task: NodeTask, num_nodes: int) -> tuple[Samples, list[dict[str, Any]]]:
+    """Return the batches of a run, and the work of ordering partitions, as entries of result.json."""
+    started = time.perf_counter()
+    samples = run_samples(config, task.seeds.train, num_nodes)
+    if config.sampler != MARIUS:
+        return samples, []
+    seconds = time.perf_counter() - started
+    return samples, [{"step": "order partitions", "seconds": seconds, "bytes_read": 0, "bytes_written": 0}]
 
 
 def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Workload:
@@ -169,18 +181,17 @@ class SampledFeed:
     def train(self, epoch: int) -> AbstractContextManager[Batches]:
         """See Feed. Where samples are reused, every epoch has the first epoch's batches."""
         config, training = self._config, self._training
-        # Sampled degrees, as in PyG. With all neighbours, the graph's degrees equal them, and are exact at the rim too.
-        needs_degrees = draws_all(config) and self._uses_degrees
+        is_by_graph = normalises_by_graph(config)
         sampled_epoch = 0 if config.reuse else epoch
         wanted = train_pass(config, self._seeds.train, self._pipeline.dataset.num_nodes, sampled_epoch)
         num_batches = len(wanted.numbers)
         wanted = replace(
             wanted,
             numbers=wanted.numbers if sampled_epoch == epoch else self._reuse_order(num_batches, epoch),
-            with_in_degrees=needs_degrees or (training is not None and training.has_norms),
+            with_in_degrees=(is_by_graph and self._uses_degrees) or (training is not None and training.has_norms),
         )
         if training is None:
-            return self._pipeline.run(wanted, self._prepare(with_strengths=draws_all(config)))
+            return self._pipeline.run(wanted, self._prepare(with_strengths=is_by_graph))
         return SubgraphBatches(self._pipeline.run(wanted, training.prepare(self._weights)))
 
     def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diskhop.config.sampler import CHOOSING, CLUSTER, IMPORTANCE, LABOR, MARIUS, NEIGHBOR, SAINT_WALK
+from diskhop.config.sampler import CHOOSING, CLUSTER, IMPORTANCE, LABOR, LAYER_WISE, MARIUS, NEIGHBOR, SAINT_WALK
 from diskhop.config.train import ALL_NEIGHBORS, SampledConfig
 from diskhop.pipeline.batch import Pass
 from diskhop.protocols import NodeRows, Purpose, SamplerSpec, neighbor_spec
@@ -53,6 +53,15 @@ def draws_all(config: SampledConfig) -> bool:
     takes_all = all(count == ALL_NEIGHBORS for count in config.fanout)
     has_plain_edges = config.sampler in (NEIGHBOR, LABOR) and not config.weighted and not config.importance
     return takes_all and has_plain_edges
+
+
+def normalises_by_graph(config: SampledConfig) -> bool:
+    """Return whether models that normalise do so by degrees in the whole graph, not by sampled ones as PyG does.
+
+    With all neighbours both are the same, and the graph's are exact at the rim too. Layer-wise samplers sample the
+    normalised graph: its sums are unbiased, and sums normalised by the few edges that are drawn are not.
+    """
+    return draws_all(config) or config.sampler in LAYER_WISE
 
 
 def chooses_nodes(config: SampledConfig) -> bool:
