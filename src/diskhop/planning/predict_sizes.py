@@ -112,6 +112,10 @@ class StreamedWork:
     wanted_tiles: int
     graph: GraphCounts
 
+    def block_rows(self, number: int) -> int:
+        """Return the rows of a layer's blocks."""
+        return self.graph.num_nodes if self.layers[number].needs_own_row else max(1, self.graph.num_sources)
+
     def table_tiles(self, number: int) -> int:
         """Return the tiles of table `number`: the input of a layer, or the last one's output."""
         if number == len(self.layers):
@@ -157,23 +161,26 @@ class Sizes:
         return self.moving_bytes(num_tiles) + self.part_bytes(num_tiles)
 
 
-def sums_memory(work: StreamedWork, number: int, block_rows: int, tiles: int, sizes: Sizes) -> dict[str, int]:
-    """Return the memory of writing the sums of a block of some tiles, by name. A pass writes the norms first."""
+def sums_memory(work: StreamedWork, number: int, tiles: int, sizes: Sizes) -> dict[str, int]:
+    """Return the memory of writing the sums of a block of some tiles, by name. A pass writes the norms first.
+
+    Without tiles it is the memory of the pass for the norms.
+    """
     shape = work.layers[number]
     sizes = replace(sizes, part_rows=sizes.summed_rows)
     scores = sizes.scoring_bytes(3 * shape.score_tiles) if shape.score_tiles else 0
     norms = 2 * shape.score_tiles
     rows_bytes = sizes.workers * (sizes.moving_bytes(max(tiles, norms)) + scores)
-    return _passing_memory(work, number, block_rows, tiles, rows_bytes, sizes)
+    return _passing_memory(work, number, tiles, rows_bytes, sizes)
 
 
-def products_memory(work: StreamedWork, number: int, block_rows: int, tiles: int, sizes: Sizes) -> dict[str, int]:
+def products_memory(work: StreamedWork, number: int, tiles: int, sizes: Sizes) -> dict[str, int]:
     """Return the memory of a layer's last pass by name: sums of a block of some tiles, and all products."""
     shape = work.layers[number]
     read = sizes.moving_bytes(shape.summed_tiles - tiles) + sizes.moving_bytes(shape.own_tiles)
     scores = sizes.scoring_bytes(3 * shape.score_tiles) if shape.score_tiles else 0
     rows_bytes = sizes.part_bytes(tiles) + read + scores + sizes.moving_bytes(work.table_tiles(number + 1))
-    reserved = _passing_memory(work, number, block_rows, tiles, sizes.workers * rows_bytes, sizes)
+    reserved = _passing_memory(work, number, tiles, sizes.workers * rows_bytes, sizes)
     return {**reserved, "products": sizes.workers * sizes.computing_bytes(shape)}
 
 
@@ -192,12 +199,10 @@ def reading_outputs_bytes(num_tiles: int, part_rows: int, threads: int) -> int:
     return (threads + 1) * moving_bytes(TILE_COLUMNS * num_tiles, part_rows)
 
 
-def _passing_memory(
-    work: StreamedWork, number: int, block_rows: int, tiles: int, rows_bytes: int, sizes: Sizes
-) -> dict[str, int]:
+def _passing_memory(work: StreamedWork, number: int, tiles: int, rows_bytes: int, sizes: Sizes) -> dict[str, int]:
     """Return the memory of a pass over the lists, with rows_bytes for rows while they stream."""
     score_tiles = work.layers[number].score_tiles
-    content = band_bytes(block_rows + 1, TILE_COLUMNS * (tiles + score_tiles))
+    content = band_bytes(work.block_rows(number) + 1, TILE_COLUMNS * (tiles + score_tiles))
     return {
         "column block": aligned_bytes(content),
         "neighbour lists": sizes.workers * sizes.listing_bytes(work.graph),

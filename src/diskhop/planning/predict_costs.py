@@ -1,0 +1,129 @@
+"""Predicted time of prediction layer by layer: the steps of a layer, with the bytes and the core seconds of each.
+
+All functions take arrays, so that many ways to cut a layer into blocks are compared at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.disk.model import DiskModel
+from diskhop.hops.tables import TILE_COLUMNS
+from diskhop.planning.predict_sizes import GraphCounts, LayerShape, Sizes, StreamedWork
+from diskhop.plans import StepPlan
+
+# Time of one core for an edge of a sum, and for each of its values: measured with blocks larger than the caches.
+_EDGE_SECONDS, _VALUE_SECONDS = 2e-9, 0.33e-9
+# Throughput of one core in products of matrices, with copies and activations of their rows.
+FLOPS_PER_SECOND = 50e9
+# Workers share the memory's rate in sums. Threads of one worker wait for one another in each call.
+_WORKERS_POWER, _THREADS_POWER = 0.8, 0.5
+# Calls from Python: for a part with products, for one with sums alone, and for a stretch of edges.
+_PART_SECONDS, _SUMMED_PART_SECONDS, _STRETCH_SECONDS = 0.4e-3, 0.2e-3, 0.1e-3
+
+# Numbers of some ways to cut a layer into blocks, int64 or float64; or one number for all.
+Each = NDArray[Any] | float
+
+
+class StepCost(NamedTuple):
+    """What a step costs, for each way to cut a layer.
+
+    name: name of the step.
+    bytes_read, bytes_written: disk traffic.
+    filled_bytes: bytes of blocks that are read before the cores begin.
+    core_seconds: time of all cores together, while the disk works.
+    """
+
+    name: str
+    bytes_read: Each
+    bytes_written: Each
+    filled_bytes: Each
+    core_seconds: Each
+
+    def seconds(self, disk: DiskModel) -> NDArray[np.float64]:
+        """Return the time of the step."""
+        read_rate, write_rate = disk.sequential_read_bytes_per_second, disk.sequential_write_bytes_per_second
+        streaming = (self.bytes_read - self.filled_bytes) / read_rate + self.bytes_written / write_rate
+        return self.filled_bytes / read_rate + np.maximum(streaming, self.core_seconds)
+
+    def planned(self, disk: DiskModel) -> StepPlan:
+        """Return the step, if there is one way to cut the layer."""
+        return StepPlan(
+            name=self.name,
+            bytes_read=int(np.sum(self.bytes_read)),
+            bytes_written=int(np.sum(self.bytes_written)),
+            seconds=float(np.sum(self.seconds(disk))),
+        )
+
+    @property
+    def total_core_seconds(self) -> float:
+        """Core seconds, summed over the ways."""
+        return float(np.sum(self.core_seconds))
+
+
+def first_step(work: StreamedWork, sizes: Sizes) -> StepCost:
+    """Return the step that makes table 0 of the features."""
+    graph = work.graph
+    read, written = graph.num_nodes * graph.feature_row_bytes, graph.tile_bytes(work.table_tiles(0))
+    return StepCost("read features", read, written, 0, _parts_seconds(graph, sizes.part_rows, sizes, _PART_SECONDS))
+
+
+def layer_steps(
+    work: StreamedWork, number: int, last: NDArray[np.int64], num_others: NDArray[np.int64], sizes: Sizes, threads: int
+) -> list[StepCost]:
+    """Return the steps of a layer.
+
+    last: tiles of the last block. num_others: blocks of the tiles before it, at least one if there are such tiles.
+    """
+    shape, graph = work.layers[number], work.graph
+    name, lists = f"layer {number + 1}", graph.lists_bytes
+    out, own = graph.tile_bytes(work.table_tiles(number + 1)), graph.tile_bytes(shape.own_tiles)
+    streaming = -(-graph.num_edges // sizes.stretch_edges) * _STRETCH_SECONDS / sizes.workers
+    summed_parts = streaming + _parts_seconds(graph, sizes.summed_rows, sizes, _SUMMED_PART_SECONDS)
+    steps = []
+    if shape.score_tiles:
+        scores, norms = graph.tile_bytes(2 * shape.score_tiles), graph.tile_bytes(2 * shape.score_tiles)
+        steps.append(StepCost(f"{name}: attention", lists + scores, norms, scores // 2, summed_parts))
+        lists += scores + norms
+    others = shape.summed_tiles - last
+    before, filled = others * graph.tile_bytes(1), last * graph.tile_bytes(1)
+    summing = _sums_seconds(graph, num_others, others, sizes.summed_rows, sizes, threads) + num_others * summed_parts
+    steps.append(StepCost(f"{name}: first sums", before + num_others * lists, before, before, summing))
+    computing = _sums_seconds(graph, 1, last, sizes.part_rows, sizes, threads) + _products_seconds(
+        shape, graph, sizes, threads
+    )
+    computing = computing + _parts_seconds(graph, sizes.part_rows, sizes, _PART_SECONDS)
+    steps.append(StepCost(name, filled + lists + before + own, out, filled, computing))
+    return steps
+
+
+def row_edges(shape: LayerShape, last: int) -> float:
+    """Return the edges whose sums over the last block, of some tiles, take as long as a row's products."""
+    return shape.flops / FLOPS_PER_SECOND / (_EDGE_SECONDS + TILE_COLUMNS * last * _VALUE_SECONDS)
+
+
+def _sums_seconds(graph: GraphCounts, num_blocks: Each, tiles: Each, rows: int, sizes: Sizes, threads: int) -> Each:
+    """Return the time of the sums of some blocks, of some tiles together, in parts of some rows."""
+    one_core = graph.num_edges * (num_blocks * _EDGE_SECONDS + TILE_COLUMNS * tiles * _VALUE_SECONDS)
+    return one_core / _busy_cores(graph, rows, sizes.workers, threads, _WORKERS_POWER)
+
+
+def _products_seconds(shape: LayerShape, graph: GraphCounts, sizes: Sizes, threads: int) -> float:
+    """Return the time of all products of a layer."""
+    one_core = graph.num_nodes * shape.flops / FLOPS_PER_SECOND
+    return one_core / _busy_cores(graph, sizes.part_rows, sizes.workers, threads, 1.0)
+
+
+def _parts_seconds(graph: GraphCounts, rows: int, sizes: Sizes, seconds: float) -> float:
+    """Return the time of the calls for all parts of some rows."""
+    return -(-graph.num_nodes // rows) * seconds / sizes.workers
+
+
+def _busy_cores(graph: GraphCounts, rows: int, workers: int, threads: int, workers_power: float) -> float:
+    """Return how many cores are busy, on average: workers divide whole parts of some rows."""
+    parts = -(-graph.num_nodes // rows)
+    longest_share = 1 + (workers - 1) / (2 * parts)
+    return float(workers**workers_power * (threads / workers) ** _THREADS_POWER / longest_share)
