@@ -26,6 +26,7 @@ from diskhop.nn.models import Network, build_model
 from diskhop.planning.predict import StreamedPlan
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.streamed.run import StreamedRun
+from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.graphs import threads_engine
 
@@ -77,6 +78,7 @@ def streamed(
     plans: list[StreamedPlan] | None = None,
     range_bytes: int = 1,
     keep: bool = False,
+    progress: Progress = silent,
 ) -> dict[int, NDArray[np.float32]]:
     """The outputs of layers for all rows, computed in a work folder that is removed unless it is kept."""
     run = StreamedRun(
@@ -88,6 +90,7 @@ def streamed(
         tools=TaskTools(engine or threads_engine(), injector),
         disk=assumed_disk_model("threads", "small tests"),
         range_bytes=range_bytes,
+        progress=progress,
     )
     with WorkFolder(work, injector) as folder:
         with run.compute(folder, (plans if plans is not None else []).append) as computed:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.hops.tables import TableSum
-from diskhop.io.atomic import announce, create_allocated, sync_directory, syncing
+from diskhop.io.atomic import allocate, announce, create_allocated, rename, sync_directory, sync_file, syncing
 from diskhop.runtime.tasks import TaskTools, run_tasks
 
 
@@ -64,13 +64,19 @@ Shape = TypeVar("Shape", bound=WorkShape)
 
 
 class WorkTables(Generic[Shape]):
-    """Tables of one shape in `folder`, and the outputs of their tasks in `done`; the context waits for writes."""
+    """Tables of one shape in `folder`, and the outputs of their tasks in `done`; the context waits for writes.
 
-    def __init__(self, folder: Path, done: Path, shape: Shape, tools: TaskTools) -> None:
+    may_be_longer: whether files may have more bytes than the shape, behind a table.
+    """
+
+    def __init__(
+        self, folder: Path, done: Path, shape: Shape, tools: TaskTools, *, may_be_longer: bool = False
+    ) -> None:
         self._folder = folder
         self._done = done
         self.shape = shape
         self._tools = tools
+        self._may_be_longer = may_be_longer
         self._settler = ThreadPoolExecutor(1, thread_name_prefix="sync parts")
         self._settling: Future[None] | None = None
 
@@ -122,19 +128,32 @@ class WorkTables(Generic[Shape]):
             pass
         run_tasks([task], self._done, self._tools, threads=1)
 
-    def drop(self, table: str, *, waits: bool = True) -> None:
-        """Remove a table, if it exists: outputs first, which are invalid without it.
+    def drop(self, table: str) -> None:
+        """Remove a table, if it exists: outputs first, which are invalid without it."""
+        path = self.release(table)
+        if path is not None:
+            announce(self._tools.injector, "rename", path)
+            path.unlink()
 
-        waits: False to free its disk space in the background, which settle() waits for.
-        """
+    def release(self, table: str) -> Path | None:
+        """Forget what is finished of a table, durably; return its file, if there is one."""
         self.settle()
         self._forget(table)
         path = self.path(table)
-        if path.exists():
-            announce(self._tools.injector, "rename", path)
-            self._settling = self._settler.submit(path.unlink)
-            if waits:
-                self.settle()
+        return path if path.exists() else None
+
+    def begin(self, table: str, spare: Path | None) -> None:
+        """Create and allocate a table, unless it exists, in the place of a file that has no other use."""
+        path, injector = self.path(table), self._tools.injector
+        if spare is not None and not self._exists(table):
+            self._forget(table)
+            rename(spare, path, injector)
+            if path.stat().st_size < self.shape.num_bytes:
+                announce(injector, "write", path)
+                allocate(path, 0, self.shape.num_bytes)
+            sync_file(path, injector)
+            sync_directory(path.parent, injector)
+        self._ensure(table)
 
     def checksum(self, table: str) -> str:
         """Return the checksum of a complete table of disjoint parts; see TableSum."""
@@ -153,10 +172,15 @@ class WorkTables(Generic[Shape]):
     def _parts(self, table: str) -> Iterator[tuple[Part, Path]]:
         """Yield the finished parts of a table and their outputs."""
         self.settle()
+        if self._exists(table):
+            yield from self._outputs(table)
+
+    def _exists(self, table: str) -> bool:
         path = self.path(table)
-        if not path.exists() or path.stat().st_size != self.shape.num_bytes:
-            return
-        yield from self._outputs(table)
+        if not path.exists():
+            return False
+        num_bytes = path.stat().st_size
+        return num_bytes == self.shape.num_bytes or (self._may_be_longer and num_bytes > self.shape.num_bytes)
 
     def _outputs(self, table: str) -> Iterator[tuple[Part, Path]]:
         pattern = re.compile(rf"{re.escape(table)}\.tiles-(\d+)-(\d+)-groups-(\d+)-(\d+)")
@@ -174,11 +198,10 @@ class WorkTables(Generic[Shape]):
 
     def _ensure(self, table: str) -> None:
         """Create and allocate a table, unless it exists."""
-        path = self.path(table)
-        if path.exists() and path.stat().st_size == self.shape.num_bytes:
+        if self._exists(table):
             return
         self._forget(table)  # outputs of a table that no longer exists
-        create_allocated(path, self.shape.num_bytes, self._tools.injector)
+        create_allocated(self.path(table), self.shape.num_bytes, self._tools.injector)
 
 
 @dataclass(frozen=True, slots=True)

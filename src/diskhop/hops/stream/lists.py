@@ -64,16 +64,15 @@ def streaming_bytes(num_stretch_edges: int, index_bytes: int, num_edges: int, pa
 
 
 class ListStream:
-    """Streams lists of all rows. Takes streaming_bytes()."""
+    """Streams lists of all rows. Takes streaming_bytes(), most of it from a pool."""
 
-    def __init__(self, lists: Lists, part_rows: int, num_stretch_edges: int, engine: Engine) -> None:
+    def __init__(self, lists: Lists, part_rows: int, num_stretch_edges: int, engine: Engine, pool: BufferPool) -> None:
         self._lists = lists
         self._part_rows = part_rows
         self._stretch_edges = num_stretch_edges
         self._engine = engine
         self._file = File(str(lists.indices_path), "read")
         self._alignment = max(1, self._file.offset_alignment)
-        pool = BufferPool(0)
         slot_bytes = _slot_bytes(num_stretch_edges, lists.index_bytes, lists.num_edges)
         self._slots = [pool.take(slot_bytes) for _ in range(_NUM_SLOTS)]
 

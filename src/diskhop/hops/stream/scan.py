@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop._native import BufferPool
 from diskhop.hops.make.passes import Lists
 from diskhop.hops.stream.lists import ListStream, edge_rows, streaming_bytes, stretch_edges
 from diskhop.io.atomic import destination_errors
@@ -55,7 +56,7 @@ class Scan:
         lists = self.lists
         num_sources = num_loops = 0
         edges = stretch_edges(lists.num_edges, self.memory_bytes, lists.index_bytes)
-        stream = ListStream(lists, _PART_ROWS, edges, tools.engine)
+        stream = ListStream(lists, _PART_ROWS, edges, tools.engine, BufferPool(0))
         with destination_errors(path), path.open("wb") as file:
             loops = np.zeros(_PART_ROWS, np.int32)
             for stretch in stream.stretches(0, lists.num_nodes):

@@ -104,6 +104,10 @@ class Network(nn.Module):
             return normed
         return self._activation(norm(out), 0.0, self._products)
 
+    def only_rectifies(self, i: int) -> bool:
+        """Return whether finished() is ReLU alone for layer i, which a product may do in its own pass over the rows."""
+        return i < len(self.norms) and self._activation is relu and isinstance(self.norms[i], nn.Identity)
+
     def _reads_rows_once(self) -> bool:
         """Return whether only the first layer's sums read features, which they can do in place."""
         drops_inputs = self._input_dropout > 0 and self.training

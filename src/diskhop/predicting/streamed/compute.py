@@ -20,8 +20,9 @@ from torch import Tensor
 
 from diskhop._native import BufferPool
 from diskhop.budget import Budget
+from diskhop.derived.scratch import free_bytes
 from diskhop.hops.stream.lists import edges_before
-from diskhop.hops.stream.parts import BandReader, Bands, BandWriter, Rows
+from diskhop.hops.stream.parts import BandReader, Bands, Rows
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.planning.predict import StreamedPlan
 from diskhop.predicting.streamed.attention_passes import (
@@ -45,9 +46,10 @@ from diskhop.predicting.streamed.passes import (
 )
 from diskhop.predicting.streamed.row_step import RowsOfTable
 from diskhop.predicting.streamed.source import FirstRows
+from diskhop.predicting.streamed.spare_files import SpareFiles
 from diskhop.predicting.streamed.tables import LayerTable
-from diskhop.predicting.streamed.workers import Cost, Workers, WriteRows
-from diskhop.runtime.progress import Progress
+from diskhop.predicting.streamed.workers import Cost, Share, Workers, WriteRows
+from diskhop.runtime.progress import Progress, SharedProgress
 
 OpenFeatures = Callable[[int], FirstRows]
 # What sums rows before a row.
@@ -84,7 +86,7 @@ class Computation:
     bad_rows: returns the error for a table's rows that are not finite.
     budget, progress: as usual.
     steps: name, seconds and passes over the lists of each finished step, as in result.json.
-    dropped: tables whose disk space may not be free yet.
+    spares: disk space of tables that are no longer needed.
     """
 
     network: StreamedNetwork
@@ -99,7 +101,8 @@ class Computation:
     budget: Budget
     progress: Progress
     steps: list[dict[str, Any]] = field(default_factory=list)
-    dropped: list[LayerTable] = field(default_factory=list)
+    spares: SpareFiles
+    _pool: BufferPool = field(init=False)
 
     def run(self) -> None:
         """Compute what is missing."""
@@ -108,28 +111,37 @@ class Computation:
         if first < 0:
             self._make_first()
             first = 0
+        for number in range(first):  # left by an interrupted run
+            self._drop(number)
         for number in range(first, last):
             with torch.no_grad():
                 self._write_norms(number)
                 self._write_sums(number)
                 self._make_next(number)
-            self.tables[number + 1].settle()
-            dropped = [tables[number] for tables in (self.sums, self.norms) if number in tables]
-            if number not in self.kept:
-                dropped.append(self.tables[number])
-            for table in dropped:
-                table.drop()
-            self.dropped += dropped
+            self._drop(number)
+        kept = (self.tables[number] for number in self.kept)
+        self.spares.clear({table.path: table.shape.num_bytes for table in kept})
+
+    def _drop(self, number: int) -> None:
+        """Leave the disk space of what a layer has read to the next tables."""
+        self.tables[number + 1].settle()
+        tables = [each[number] for each in (self.sums, self.norms) if number in each]
+        if number not in self.kept:
+            tables.append(self.tables[number])
+        for table in tables:
+            path = table.release()
+            if path is not None:
+                self.spares.add(path)
 
     def _make_first(self) -> None:
         """Make table 0 of the features."""
         rows = self._rows_of(0)
 
-        def write(writer: BandWriter, start: int, stop: int, _: BufferPool) -> None:
-            first = start
-            for part in self.open_features(self.plan.part_rows).parts(start, stop):
-                rows.make(first, writer.rows(len(part)), partial(self._prepared, torch.from_numpy(part)))
-                writer.write(first, len(part))
+        def write(share: Share) -> None:
+            first = share.start
+            for part in self.open_features(self.plan.part_rows).parts(share.start, share.stop):
+                rows.make(first, share.rows(len(part)), partial(self._prepared, torch.from_numpy(part)))
+                share.write(first, len(part))
                 first += len(part)
 
         with self._step("read features", 0), torch.no_grad():
@@ -151,15 +163,15 @@ class Computation:
             streaming = self._summing
             load_scores(block, memory, scores, streaming)
 
-            def write(writer: BandWriter, start: int, stop: int, _: BufferPool) -> None:
-                targets = TargetRows(self._score_band(number, TARGET_SCORES), streaming, stop)
+            def write(share: Share) -> None:
+                targets = TargetRows(self._score_band(number, TARGET_SCORES), streaming, share.stop)
                 norms = AttentionNorms(layer, block, targets, streaming)
 
                 def memory_of(num_rows: int) -> Rows:
-                    return writer.rows(num_rows)[0][:, : norms.width]
+                    return share.rows(num_rows)[0][:, : norms.width]
 
-                for part in sum_parts(norms, streaming, start, stop, memory_of):
-                    writer.write(part.first_row, len(part.sums))
+                for part in sum_parts(norms, streaming, share.start, share.stop, memory_of, share.pool):
+                    share.write(part.first_row, len(part.sums))
 
             self._write_band(table, 0, f"layer {number + 1}: attention", write)
             table.settle()
@@ -175,12 +187,10 @@ class Computation:
             for band in table.missing_bands():
                 summer_of = self._summers(number, band, memory, streaming)
 
-                def write(
-                    writer: BandWriter, start: int, stop: int, _: BufferPool, summer_of: SummerOf = summer_of
-                ) -> None:
-                    parts = sum_parts(summer_of(stop), streaming, start, stop, lambda rows: writer.rows(rows)[0])
-                    for part in parts:
-                        writer.write(part.first_row, len(part.sums))
+                def write(share: Share, summer_of: SummerOf = summer_of) -> None:
+                    summer, begin, end = summer_of(share.stop), share.start, share.stop
+                    for part in sum_parts(summer, streaming, begin, end, lambda rows: share.rows(rows)[0], share.pool):
+                        share.write(part.first_row, len(part.sums))
 
                 self._write_band(table, band, name, write)
 
@@ -193,24 +203,35 @@ class Computation:
             summer_of = self._summers(number, planned.num_blocks - 1, memory, self.streaming)
             rows = self._rows_of(number + 1)
 
-            def write(writer: BandWriter, start: int, stop: int, pool: BufferPool) -> None:
+            def write(share: Share) -> None:
+                start, stop, pool = share.start, share.stop, share.pool
                 out = np.empty((min(self.plan.part_rows, stop - start), TILE_COLUMNS * tiles), np.float32)
-                parts = sum_parts(summer_of(stop), self.streaming, start, stop, lambda num_rows: out[:num_rows])
+                parts = sum_parts(summer_of(stop), self.streaming, start, stop, lambda num_rows: out[:num_rows], pool)
                 earlier = self._earlier_sums(number, start, stop, pool)
                 owns = self._own_rows(number, start, stop, pool)
                 for part, sums, own in zip(parts, earlier, owns, strict=False):
                     hidden = self._after(number, part, [*sums, part.sums], own)
-                    rows.make(part.first_row, writer.rows(len(part.sums)), hidden)
-                    writer.write(part.first_row, len(part.sums))
+                    rows.make(part.first_row, share.rows(len(part.sums)), hidden)
+                    share.write(part.first_row, len(part.sums))
 
             self._write_table(number + 1, name, write, self._cost(planned.row_edges))
 
-    def _make_room(self, table: LayerTable) -> None:
-        """Wait until earlier tables are gone if the disk lacks the space of one."""
-        if self.dropped and not table.has_room:
-            for earlier in self.dropped:
-                earlier.settle()
-            self.dropped.clear()
+    def _begin(self, table: LayerTable) -> None:
+        """Create a table in the disk space of earlier ones, within the plan's."""
+        if table.file_bytes:
+            return
+        num_bytes, spares = table.shape.num_bytes, self.spares
+        tables = [*self.tables, *self.sums.values(), *self.norms.values()]
+        left_bytes = self.plan.work_bytes - (sum(each.file_bytes for each in tables) - spares.num_bytes)
+        spare = spares.take(num_bytes)
+        spare_bytes = 0 if spare is None else spare.stat().st_size
+        left_bytes -= max(num_bytes, spare_bytes)
+        lacking_bytes = num_bytes - spare_bytes - free_bytes(table.path)
+        spares.shrink_to(min(left_bytes, spares.num_bytes - max(0, lacking_bytes)))
+        if left_bytes < 0:  # tables that lie in larger files
+            for each in tables:
+                each.cut()
+        table.begin(spare)
 
     def _block_memory(self, number: int, tiles: int) -> BlockMemory:
         """Allocate the memory of blocks of a layer, of some tiles, with scores if it has any."""
@@ -307,38 +328,37 @@ class Computation:
 
     def _write_band(self, table: LayerTable, band: int, stage: str, write: WriteRows) -> None:
         """Write all rows of a band."""
-        num_rows, workers, cost = table.shape.num_rows, self._workers(self.plan.summed_rows), self._cost(_WRITTEN_ROW)
-        self._make_room(table)
-        table.write_band(band, workers.open, lambda writers: workers.write(write, 0, num_rows, writers, cost))
-        self.progress(stage, (band + 1) * num_rows, table.shape.num_tiles * num_rows)
+        num_rows, num_bands = table.shape.num_rows, table.shape.num_tiles
+        workers, cost = self._workers(self.plan.summed_rows), self._cost(_WRITTEN_ROW)
+        done = SharedProgress(self.progress, stage, band * num_rows, num_bands * num_rows)
+        self._begin(table)
+        table.write_band(band, workers.open, lambda writers: workers.write(write, 0, num_rows, writers, cost, done.add))
 
     def _write_table(self, number: int, stage: str, write: WriteRows, cost: Cost) -> None:
         """Write the missing rows of a table."""
         table, workers = self.tables[number], self._workers(self.plan.part_rows)
-        self._make_room(table)
+        self._begin(table)
         for start, stop in table.missing_ranges():
-
-            def share(writers: Sequence[BandWriter], start: int = start, stop: int = stop) -> None:
-                workers.write(write, start, stop, writers, cost)
-
-            table.write_rows(start, stop, workers.open, share)
-            self.progress(stage, stop, table.shape.num_rows)
+            done = SharedProgress(self.progress, stage, start, table.shape.num_rows)
+            write_range = partial(workers.write, write, start, stop, cost=cost, on_rows=done.add)
+            table.write_rows(start, stop, workers.open, write_range)
 
     def _workers(self, part_rows: int) -> Workers:
-        """Return workers whose buffers take memory from the system once."""
+        """Return workers, whose buffers take memory from the system once per step."""
         plan = self.plan
         return Workers(
             count=plan.workers,
             threads=plan.threads_per_worker,
             part_rows=part_rows,
             engine=self.streaming.engine,
-            pool=BufferPool(plan.memory_bytes),
+            pool=self._pool,
         )
 
     @contextmanager
     def _step(self, name: str, num_passes: int) -> Iterator[None]:
         """Reserve the plan's memory, and note how long a step took."""
         started = time.perf_counter()
+        self._pool = BufferPool(self.plan.pool_bytes)
         with ExitStack() as stack:
             for what, num_bytes in self.plan.reserved.items():
                 stack.enter_context(self.budget.reserve(what, num_bytes))

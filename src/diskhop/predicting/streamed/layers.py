@@ -21,6 +21,7 @@ from diskhop.nn.layers.gcn import GcnLayer
 from diskhop.nn.layers.network import Network
 from diskhop.nn.layers.sage import SageLayer
 from diskhop.nn.matmul.products import Products
+from diskhop.nn.matmul.rectifier import Rectifier
 from diskhop.planning.predict_sizes import LayerShape
 from diskhop.predicting.streamed.split_columns import SplitColumns
 
@@ -85,6 +86,11 @@ class StreamedLayer(ABC):
         hidden = (HIDDEN,) if self._shortcut is not None else ()
         return (_OWN, _SHORTCUT, *hidden)
 
+    @property
+    def is_rectified(self) -> bool:
+        """Whether the convolution's product applies what follows it, a ReLU."""
+        return False
+
     def before(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the groups of rows from the layer's input, float32 (rows, in_dim)."""
         groups = self._before(hidden)
@@ -97,7 +103,9 @@ class StreamedLayer(ABC):
 
         sums: of the summed groups. own: the groups read again. degrees: lengths of the rows' lists, float32 (rows, 1).
         """
-        out = self._network.finished(self._number, self._after(sums, own, degrees))
+        out = self._after(sums, own, degrees)
+        if not self.is_rectified:
+            out = self._network.finished(self._number, out)
         if self._shortcut is not None:
             is_mapped = _SHORTCUT in own
             out = out + (own[_SHORTCUT].joined() if is_mapped else self._shortcut(own[HIDDEN].joined()))
@@ -140,6 +148,11 @@ class MeanLayer(StreamedLayer):
         super().__init__(network, number, conv._products, in_dim, out_dim, in_dim <= out_dim)
         self._both = torch.cat([conv.lin_l.weight, conv.lin_r.weight], dim=1).detach()
 
+    @property
+    def is_rectified(self) -> bool:
+        """See StreamedLayer."""
+        return self.aggregates_first and self._network.only_rectifies(self._number)
+
     def _groups(self) -> dict[str, int]:
         if self.aggregates_first:
             return {HIDDEN: self._in_dim}
@@ -166,7 +179,8 @@ class MeanLayer(StreamedLayer):
         rows = self._products.empty(len(degrees), 2 * self._in_dim, torch.float32)
         sums.copy_to(rows[:, : self._in_dim], divisors)
         own[HIDDEN].copy_to(rows[:, self._in_dim :])
-        return self._products.linear(rows, self._both, self._conv.lin_l.bias)
+        rectifier = Rectifier(0.0, 0) if self.is_rectified else None
+        return self._products.linear(rows, self._both, self._conv.lin_l.bias, rectifier)
 
 
 class SymmetricLayer(StreamedLayer):

@@ -134,13 +134,13 @@ class Summer(Protocol):
 
 
 def sum_parts(
-    summer: Summer, streaming: Streaming, start: int, stop: int, memory_of: Callable[[int], Rows]
+    summer: Summer, streaming: Streaming, start: int, stop: int, memory_of: Callable[[int], Rows], pool: BufferPool
 ) -> Iterator[PartSums]:
     """Yield the sums of rows start to stop, part by part.
 
-    memory_of: returns where the sums of a number of rows go, float32 (rows, columns).
+    memory_of: returns where the sums of a number of rows go, float32 (rows, columns). pool: memory of the lists.
     """
-    stream = ListStream(streaming.lists, streaming.part_rows, streaming.stretch_edges, streaming.engine)
+    stream = ListStream(streaming.lists, streaming.part_rows, streaming.stretch_edges, streaming.engine, pool)
     sums: Rows | None = None
     for stretch in stream.stretches(start, stop):
         if summer.adds_own:

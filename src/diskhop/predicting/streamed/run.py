@@ -31,6 +31,7 @@ from diskhop.predicting.streamed.layout import Layout
 from diskhop.predicting.streamed.passes import Streaming
 from diskhop.predicting.streamed.row_step import KEPT
 from diskhop.predicting.streamed.source import first_dim, first_row_bytes, first_rows
+from diskhop.predicting.streamed.spare_files import SpareFiles
 from diskhop.predicting.streamed.tables import RANGE_BYTES, GroupRows, LayerTable
 from diskhop.protocols import NodeRows
 from diskhop.runtime.progress import Progress, silent
@@ -143,6 +144,7 @@ class StreamedRun:
                 bad_rows=self._not_finite,
                 budget=self.budget,
                 progress=self.progress,
+                spares=stack.enter_context(SpareFiles(self.tools.injector)),
             )
             computation.run()
             outputs = {number: self._rows(tables[number], layouts[number], plan.part_rows) for number in self.wanted}

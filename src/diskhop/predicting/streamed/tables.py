@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from diskhop.hops.make.work_tables import Part, WorkTables
 from diskhop.hops.stream.parts import BandReader, Bands, BandShape, BandWriter
 from diskhop.hops.tables import TILE_ROWS
 from diskhop.predicting.streamed.layout import Layout
+from diskhop.predicting.streamed.spare_files import cut_file
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 
@@ -35,7 +36,8 @@ class LayerTable:
         self, name: str, shape: BandShape, work: WorkFolder, key: str, tools: TaskTools, range_bytes: int = RANGE_BYTES
     ) -> None:
         folder, done = work.stage(name, key), work.stage(f"{name}-done", key)
-        self._tables = WorkTables(folder, done, shape, tools)
+        self._tables = WorkTables(folder, done, shape, tools, may_be_longer=True)
+        self._injector = tools.injector
         self._range_bytes = range_bytes
         self.shape = shape
 
@@ -52,22 +54,35 @@ class LayerTable:
         return self._tables.is_complete(_FILE)
 
     @property
-    def has_room(self) -> bool:
-        """Whether the table exists, or the disk has the space for it."""
-        path = self._tables.path(_FILE)
-        return path.exists() or shutil.disk_usage(path.parent).free >= self.shape.num_bytes
+    def file_bytes(self) -> int:
+        """Bytes of the file, 0 if there is none."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    @property
+    def path(self) -> Path:
+        """The file, which need not exist."""
+        return self._tables.path(_FILE)
 
     def settle(self) -> None:
-        """Wait until all written parts are on disk, and a dropped table is not."""
+        """Wait until all written parts are on disk."""
         self._tables.settle()
 
-    def drop(self) -> None:
-        """Remove the table, if it exists; its disk space is freed in the background, which settle() waits for."""
-        self._tables.drop(_FILE, waits=False)
+    def release(self) -> Path | None:
+        """Forget the table; return its file, if there is one."""
+        return self._tables.release(_FILE)
+
+    def cut(self) -> None:
+        """Cut the file to the table's size, if it is larger."""
+        if self.path.exists():
+            cut_file(self.path, self.shape.num_bytes, self._injector)
+
+    def begin(self, spare: Path | None) -> None:
+        """Create the file, unless it exists, in place of one that has no other use."""
+        self._tables.begin(_FILE, spare)
 
     def bands(self, first: int, end: int) -> Bands:
         """Return some bands, to be read."""
-        return Bands(self._tables.path(_FILE), self.shape, first, end)
+        return Bands(self.path, self.shape, first, end)
 
     def missing_ranges(self) -> list[tuple[int, int]]:
         """Return (first row, last row + 1) of the ranges that are missing, of a table that is made by rows."""
