@@ -85,7 +85,12 @@ def test_reports_of_threads_add_up_and_never_overlap() -> None:
         inside.release()
 
     shared = SharedProgress(progress, "stage", 5, 10_000)
-    threads = [threading.Thread(target=lambda: [shared.add(1) for _ in range(500)]) for _ in range(4)]
+
+    def report() -> None:
+        for _ in range(500):
+            shared.add(1)
+
+    threads = [threading.Thread(target=report) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -29,7 +29,7 @@ Each = NDArray[Any] | float
 
 
 class StepCost(NamedTuple):
-    """What a step costs, for each way to cut a layer.
+    """Costs of a step, for each way to cut a layer.
 
     name: name of the step.
     bytes_read, bytes_written: disk traffic.
