@@ -252,10 +252,15 @@ class EdgeSet:
 
     @property
     def ends(self) -> tuple[str, str, str]:
-        """The edge type as PyG names it: source, relation, destination."""
-        relation = self.name.removeprefix(f"{self.source}__").removesuffix(f"__{self.destination}")
-        whole = f"{self.source}__{relation}__{self.destination}"
-        return self.source, relation if self.name == whole else self.name, self.destination
+        """The edge type as PyG names it: source, relation, destination.
+
+        OGB's names have three underscores between them, others two.
+        """
+        for between in ("___", "__"):
+            relation = self.name.removeprefix(f"{self.source}{between}").removesuffix(f"{between}{self.destination}")
+            if relation and self.name == between.join((self.source, relation, self.destination)):
+                return self.source, relation, self.destination
+        return self.source, self.name, self.destination
 
     def _column(self, name: str, info: AttributeInfo, dtype: np.dtype[Any]) -> StoredColumn:
         return stored_column(self._arrays.path, f"edges/{self.name}", name, info, self.num_edges, dtype)

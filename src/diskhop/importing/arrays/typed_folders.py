@@ -3,7 +3,7 @@
 The folder, or `processed/` in it, has a folder per node type with `node_feat.npy` (nodes, dim) and `node_label.npy`,
 or several as `node_label_19.npy`. It has a folder per relation, `author___writes___paper` (MAG240M) or
 `paper__cites__paper` (IGB), with `edge_index.npy`: (2, edges), or (edges, 2). Features are read in place. Splits are
-pickles, which are never read.
+pickles there, which are never read; `train_idx.npy`, `val_idx.npy` and `test_idx.npy` in a type's folder are.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from diskhop.importing.tools import ImportLimits, ImportTools
 _EDGES = "edge_index.npy"
 _FEATURES = "node_feat.npy"
 _LABELS = "node_label*.npy"
+_PARTS = {"train": ("train",), "valid": ("val", "valid"), "test": ("test",)}
 # Files with these suffixes that are not imported are listed in the facts; they are not opened.
 _LISTED = (".npy", ".pt")
 
@@ -69,8 +70,11 @@ class TypedFolders:
         if wanted is not None and not any(self._labels.values()):
             known = sorted({path.stem for name in types for path in (root / name).glob(_LABELS)})
             raise SourceError(f"{root}: has no labels '{wanted}'; --label can be: {', '.join(known) or 'none'}")
+        self._splits = {name: _splits(root / name) for name in types}
         self._stated_counts = {name: self._stated_count(name) for name in types}
-        taken = {each.where for each in (*self._features.values(), *self._labels.values()) if each is not None}
+        splits = [ids for parts in self._splits.values() for each in parts.values() for ids in each]
+        columns = (*self._features.values(), *self._labels.values(), *splits)
+        taken = {each.where for each in columns if each is not None}
         # Also the folder around `processed`: MAG240M's splits are there.
         folders = {source, root, *(root / name for name in types)}
         left_out = {path for folder in folders for path in folder.glob("*") if path.suffix in _LISTED}
@@ -97,6 +101,7 @@ class TypedFolders:
                 count=BY_EDGES if count is None else count,
                 features=self._features[name],
                 labels=self._labels[name],
+                splits=self._splits[name],
             )
             for name, count in self._stated_counts.items()
         }
@@ -159,6 +164,19 @@ def _labels(folder: Path, wanted: str | None) -> Column | None:
     labels = as_labels(file_array(folder / f"{chosen[0]}.npy"))
     count_tasks(labels)
     return labels
+
+
+def _splits(folder: Path) -> dict[str, list[Column]]:
+    """Find the ids of the nodes in each part of the split, if there are files of them."""
+    found: dict[str, list[Column]] = {}
+    for part, names in _PARTS.items():
+        for name in names:
+            path = folder / f"{name}_idx.npy"
+            if path.exists():
+                ids = file_array(path)
+                ids.require("iu", (None,))
+                found[part] = [ids]
+    return found
 
 
 TYPED_FOLDERS = SourceKind(
