@@ -691,6 +691,11 @@ class NeighborOptions:
         nodes_per_partition: int = 0,
     ) -> None: ...
 
+class BudgetOptions:
+    """Sampling of nodes by budget; see budget.hpp. The fan-outs are then counts of nodes, by node type."""
+
+    def __init__(self) -> None: ...
+
 class GraphTypes:
     """Types of nodes and edges; see graph_types.hpp. Each edge type has a list per node of its destination."""
 
@@ -703,7 +708,7 @@ def make_neighbor_sampler(
     indptr: NDArray[np.int64],
     indices: NDArray[np.uint32] | NDArray[np.int64],
     fanouts: Sequence[int],
-    options: NeighborOptions | ImportanceOptions | None = None,
+    options: NeighborOptions | ImportanceOptions | BudgetOptions | None = None,
     types: GraphTypes | None = None,
 ) -> NeighborSampler: ...
 def make_cached_sampler(
@@ -712,7 +717,7 @@ def make_cached_sampler(
     lists: NDArray[np.uint32] | NDArray[np.int64],
     scan: SharedScan,
     fanouts: Sequence[int],
-    options: NeighborOptions | ImportanceOptions | None = None,
+    options: NeighborOptions | ImportanceOptions | BudgetOptions | None = None,
     types: GraphTypes | None = None,
 ) -> NeighborSampler:
     """Make a sampler over partly cached lists; the others are read. See CachedTopology in sampler.hpp."""

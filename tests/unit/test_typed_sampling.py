@@ -226,10 +226,10 @@ def typed_topology(tmp_path: Path) -> Topology:
     ("parameter", "message"),
     [
         ("paper__likes__paper=3,3", "paper__likes__paper', which the graph does not have, only author__writes__paper"),
-        ("paper__cites__paper=3", "has 1 fan-outs, and the sampler 2 hops; give one per hop"),
-        ("paper__cites__paper=3,-2", "from 0 to .* or -1 for all neighbours, got -2"),
+        ("paper__cites__paper=3", "has 1 counts, and the sampler 2 hops; give one per hop"),
+        ("paper__cites__paper=3,-2", "from 0 to .* or -1 for all, got -2"),
         ("paper__cites__paper=3,x", "whole numbers per hop, got 'paper__cites__paper=3,x'; for example"),
-        ("paper__cites__paper=3,3;paper__cites__paper=1,1", "each once"),
+        ("paper__cites__paper=3,3;paper__cites__paper=1,1", "name each edge type once"),
         ("", "whole numbers per hop, got ''"),
     ],
 )

@@ -18,6 +18,7 @@
 #include "arrays.hpp"
 #include "bindings.hpp"
 #include "diskhop/base/permutation.hpp"
+#include "diskhop/sampling/budget.hpp"
 #include "diskhop/sampling/column.hpp"
 #include "diskhop/sampling/graph_types.hpp"
 #include "diskhop/sampling/importance.hpp"
@@ -28,6 +29,9 @@ namespace nb = nanobind;
 
 namespace diskhop {
 namespace {
+
+/// Says that counts are of nodes by type, among the arguments that make a sampler.
+struct BudgetOptions {};
 
 template <typename Index>
 std::unique_ptr<NeighborSampler> make_sampler(const InputArray<std::int64_t>& indptr, const InputArray<Index>& indices,
@@ -66,6 +70,24 @@ std::unique_ptr<NeighborSampler> make_cached_by_importance(const InputArray<std:
   const CachedTopology<Index> topology{
       .indptr = as_span(indptr), .blocks = as_span(blocks), .lists = as_span(lists), .scan = &scan, .types = types};
   return make_importance_sampler(topology, std::move(fanouts), options);
+}
+
+template <typename Index>
+std::unique_ptr<NeighborSampler> make_by_budget(const InputArray<std::int64_t>& indptr,
+                                                const InputArray<Index>& indices, std::vector<std::int64_t> counts,
+                                                const BudgetOptions& /*options*/, const GraphTypes* types) {
+  return make_budget_sampler(Topology<Index>{as_span(indptr), as_span(indices), types}, std::move(counts));
+}
+
+template <typename Index>
+std::unique_ptr<NeighborSampler> make_cached_by_budget(const InputArray<std::int64_t>& indptr,
+                                                       const InputArray<std::uint64_t>& blocks,
+                                                       const InputArray<Index>& lists, SharedScan& scan,
+                                                       std::vector<std::int64_t> counts,
+                                                       const BudgetOptions& /*options*/, const GraphTypes* types) {
+  const CachedTopology<Index> topology{
+      .indptr = as_span(indptr), .blocks = as_span(blocks), .lists = as_span(lists), .scan = &scan, .types = types};
+  return make_budget_sampler(topology, std::move(counts));
 }
 
 nb::tuple sample(NeighborSampler& sampler, const InputArray<std::int64_t>& seeds, std::uint64_t seed,
@@ -170,6 +192,13 @@ void bind_make_sampler(nb::module_& module) {
              "types"_a.none() = nb::none(), nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(), nb::keep_alive<0, 3>(),
              nb::keep_alive<0, 4>(), nb::keep_alive<0, 6>(), nb::keep_alive<0, 7>(),
              "Make a sampler over partly cached lists; see CachedTopology in sampler.hpp.");
+  module.def("make_neighbor_sampler", &make_by_budget<Index>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+             "fanouts"_a, "options"_a, "types"_a.none() = nb::none(), nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
+             nb::keep_alive<0, 5>());
+  module.def("make_cached_sampler", &make_cached_by_budget<Index>, "indptr"_a.noconvert(), "blocks"_a.noconvert(),
+             "lists"_a.noconvert(), "scan"_a, "fanouts"_a, "options"_a, "types"_a.none() = nb::none(),
+             nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(), nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(),
+             nb::keep_alive<0, 7>());
   // Degrees of the whole graph may be read.
   const nb::call_guard<nb::gil_scoped_release> unlocked;
   module.def("make_neighbor_sampler", &make_by_importance<Index>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
@@ -203,6 +232,7 @@ void bind_sampling(nb::module_& module) {
            nb::keep_alive<1, 6>(), nb::keep_alive<1, 7>(), nb::keep_alive<1, 8>());
   nb::class_<ImportanceOptions>(module, "ImportanceOptions", "Samplers that choose nodes; see importance.hpp.")
       .def("__init__", &make_importance_options, "method"_a, "batch_dependency"_a = 1);
+  nb::class_<BudgetOptions>(module, "BudgetOptions", "Sampling of nodes by budget; see budget.hpp.").def(nb::init<>());
   nb::class_<GraphTypes>(module, "GraphTypes", "Types of a graph's nodes and edges; see graph_types.hpp.")
       .def(nb::init<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<std::int64_t>>(), "node_starts"_a,
            "list_starts"_a, "destinations"_a);

@@ -21,6 +21,7 @@ inline constexpr std::uint64_t all_neighbors = std::numeric_limits<std::uint64_t
 /// template parameter, so that this case costs nothing.
 struct UntypedHop {
   static constexpr std::size_t max_lists_per_node = 1;
+  static constexpr bool has_many_empty = false;
   std::uint64_t fanout;
 
   /// Calls visit(list, fan-out) for the lists of a node, in order.
@@ -50,6 +51,7 @@ class TypedHop {
     begins_.push_back(lists_.size());
   }
 
+  static constexpr bool has_many_empty = true;
   std::size_t max_lists_per_node = 1;
 
   template <typename Visit>

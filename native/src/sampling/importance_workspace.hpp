@@ -12,11 +12,11 @@
 #include "diskhop/sampling/importance.hpp"
 #include "sampling/growing_array.hpp"
 #include "sampling/keep_rules.hpp"
-#include "sampling/list_reader.hpp"
 #include "sampling/local_ids.hpp"
 #include "sampling/node_draws.hpp"
 #include "sampling/subgraph_edges.hpp"
 #include "sampling/subgraph_nodes.hpp"
+#include "sampling/whole_lists.hpp"
 
 namespace diskhop {
 
@@ -29,15 +29,14 @@ class ImportanceWorkspace {
  public:
   ImportanceWorkspace(const Lists& topology, ImportanceMethod method, Candidates table)
       : indptr_(topology.indptr),
-        num_nodes_(topology.num_nodes()),
         method_(method),
-        nodes_(num_nodes_, false),
+        nodes_(topology.num_nodes(), false),
         edges_(has_edge_weights(method)),
-        reader_(topology),
+        lists_(topology),
         table_(std::move(table)) {}
 
   void start(std::span<const std::int64_t> seeds) {
-    reader_.start();
+    lists_.start();
     edges_.clear();
     num_expanded_ = 0;
     num_sampled_nodes_.assign(1, static_cast<std::int64_t>(seeds.size()));
@@ -51,12 +50,12 @@ class ImportanceWorkspace {
     const std::size_t num_known = nodes_.size();
     const std::size_t first_edge = edges_.size();
     if (method_ == ImportanceMethod::labor) {
-      for_each_list(hop, num_known, [&](const ListOfNode& list, const Index* neighbors) {
+      lists_.for_each(hop, nodes_, num_expanded_, num_known, [&](const ListOfNode& list, const Index* neighbors) {
         edges_.end_lists(list.node);
         keep_share(list, neighbors, list.fanout, draw);
       });
     } else if (method_ == ImportanceMethod::fastgcn) {
-      for_each_list(hop, num_known, [&](const ListOfNode& list, const Index* neighbors) {
+      lists_.for_each(hop, nodes_, num_expanded_, num_known, [&](const ListOfNode& list, const Index* neighbors) {
         edges_.end_lists(list.node);
         keep_by_degree(list, neighbors, draw, degree_scale);
       });
@@ -74,19 +73,18 @@ class ImportanceWorkspace {
     SampledBlocks blocks = edges_.lay_out(nodes_, false, pool);
     blocks.num_sampled_nodes = num_sampled_nodes_;
     blocks.num_sampled_edges = num_sampled_edges_;
-    blocks.read_counts = reader_.counts();
+    blocks.read_counts = lists_.counts();
     return blocks;
   }
 
   [[nodiscard]] std::size_t num_bytes() const {
-    return nodes_.num_bytes() + edges_.num_bytes() + lists_.capacity() * sizeof(ListOfNode) +
-           starts_.capacity() * sizeof(starts_[0]) + kept_.capacity() * sizeof(KeptEdge) + table_.num_bytes() +
-           candidates_.num_bytes() + candidate_of_edge_.num_bytes() + priorities_.num_bytes() +
+    return nodes_.num_bytes() + edges_.num_bytes() + lists_.num_bytes() + kept_.capacity() * sizeof(KeptEdge) +
+           table_.num_bytes() + candidates_.num_bytes() + candidate_of_edge_.num_bytes() + priorities_.num_bytes() +
            (sizes_.capacity() + list_sizes_.capacity()) * sizeof(double);
   }
 
   /// More bytes, if no list is in memory.
-  [[nodiscard]] std::size_t reading_bytes() const { return most_edges_in_piece_ * EdgeRequest::bytes_per_edge; }
+  [[nodiscard]] std::size_t reading_bytes() const { return lists_.reading_bytes(); }
 
  private:
   struct KeptEdge {
@@ -94,51 +92,7 @@ class ImportanceWorkspace {
     std::uint64_t position;
     double weight;
   };
-  static constexpr std::size_t edges_per_piece = std::size_t{1} << 17;  // as VariantWorkspace
   static constexpr std::size_t edges_per_part = 4096;
-
-  /// Calls a function with the lists of the nodes that are not expanded yet, and their neighbours, in order.
-  template <typename Hop, typename Work>
-  void for_each_list(const Hop& hop, std::size_t end, Work work) {
-    for (std::size_t node = num_expanded_; node < end;) {
-      lists_.clear();
-      std::size_t num_edges = 0;
-      for (; node < end; ++node) {
-        const std::size_t num_lists = lists_.size();
-        std::uint64_t num_more = 0;
-        hop.for_each_list(nodes_.node(node), [&](std::uint64_t list, std::uint64_t fanout) {
-          const FoundList found = reader_.find(list);
-          lists_.push_back({found, node, fanout});
-          num_more += found.degree;
-        });
-        if (num_lists > 0 && num_edges + num_more > edges_per_piece) {
-          lists_.resize(num_lists);
-          break;
-        }
-        num_edges += num_more;
-        if (num_edges > max_batch_nodes) refuse_batch_size();
-      }
-      most_edges_in_piece_ = std::max(most_edges_in_piece_, num_edges);
-      reader_.read_whole(lists_, starts_);
-      for (std::size_t place = 0; place < lists_.size(); ++place) {
-        check_neighbors(lists_[place], starts_[place]);
-        work(lists_[place], starts_[place]);
-      }
-    }
-  }
-
-  void check_neighbors(const FoundList& list, const Index* neighbors) const {
-    std::uint64_t largest = 0;
-    for (std::uint64_t edge = 0; edge < list.degree; ++edge) {
-      largest = std::max(largest, static_cast<std::uint64_t>(neighbors[edge]));
-    }
-    if (list.degree == 0 || largest < num_nodes_) return;
-    for (std::uint64_t edge = 0; edge < list.degree; ++edge) {
-      if (static_cast<std::uint64_t>(neighbors[edge]) >= num_nodes_) {
-        refuse_index(list.begin + edge, neighbors[edge], num_nodes_);
-      }
-    }
-  }
 
   /// Calls a function with parts of a list, for which the batch has memory, if all their nodes are new.
   template <typename Work>
@@ -189,7 +143,7 @@ class ImportanceWorkspace {
     sizes_.clear();
     std::size_t num_edges = 0;
     std::uint64_t most_chosen = 0;  // of ladies, whose lists have one fan-out
-    for_each_list(hop, end, [&](const ListOfNode& list, const Index* neighbors) {
+    lists_.for_each(hop, nodes_, num_expanded_, end, [&](const ListOfNode& list, const Index* neighbors) {
       if (num_edges + list.degree > max_batch_nodes) refuse_batch_size();
       number_candidates(list, neighbors, num_edges);
       size_candidates(list, list.fanout, num_edges);
@@ -203,7 +157,7 @@ class ImportanceWorkspace {
     for (std::size_t node = num_expanded_; node < end; ++node) {
       edges_.end_lists(node);
       hop.for_each_list(nodes_.node(node), [&](std::uint64_t number, std::uint64_t fanout) {
-        const FoundList list = reader_.find(number);
+        const FoundList list = lists_.find(number);
         if (method_ == ImportanceMethod::ladies) {
           keep_chosen(list, first);
         } else {
@@ -276,17 +230,13 @@ class ImportanceWorkspace {
   }
 
   std::span<const std::int64_t> indptr_;
-  std::uint64_t num_nodes_;
   ImportanceMethod method_;
   SubgraphNodes nodes_;
   SubgraphEdges edges_;
-  ListReader<Lists> reader_;
+  WholeLists<Lists> lists_;
   std::size_t num_expanded_ = 0;
   std::vector<std::int64_t> num_sampled_nodes_;
   std::vector<std::int64_t> num_sampled_edges_;
-  std::vector<ListOfNode> lists_;  // of one piece, as starts_
-  std::vector<const Index*> starts_;
-  std::size_t most_edges_in_piece_ = 0;
   std::vector<KeptEdge> kept_;  // of one list
   // Of one hop: its candidates, and what the methods that compare them know of each.
   Candidates table_;

@@ -197,7 +197,9 @@ class Workspace {
         const std::int64_t list_end = indptr[list + 1];
         if (list_begin < 0 || list_end < list_begin || list_end > max_edges) refuse_list(topology_, list);
         const auto degree = static_cast<Word>(list_end - list_begin);
-        *next++ = {{static_cast<Word>(list), static_cast<Word>(list_begin), degree}, fanout};
+        *next = {{static_cast<Word>(list), static_cast<Word>(list_begin), degree}, fanout};
+        // No branch on empty lists, which are frequent where a node has several.
+        next += Hop::has_many_empty && degree == 0 ? 0 : 1;
         num_edges += std::min<std::uint64_t>(fanout, degree);  // no overflow: at most max_batch_nodes and one list
         if (num_edges > max_batch_nodes || std::min(num_nodes_, num_seeds + num_edges) > max_batch_nodes) {
           refuse_batch_size();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "diskhop/sampling/budget.hpp"
 #include "diskhop/sampling/graph_types.hpp"
 #include "diskhop/sampling/importance.hpp"
 #include "diskhop/sampling/variants.hpp"
@@ -46,6 +47,7 @@ Graph<std::uint32_t> make_lists() {
 
 const std::vector<std::int64_t> fanouts{4, 20, -1, 3, 0, 2, 5, 0};  // of four edge types, in two hops
 const std::vector<std::int64_t> seeds{3, num_users + 5, 699, num_users};
+const std::vector<std::int64_t> counts{30, 1, -1, 50, 0, 20};  // of three node types, in two hops
 constexpr DrawKey key{.seed = 1, .purpose = 2, .epoch = 3, .batch = 4};
 
 SampledBlocks sample(NeighborSampler& sampler) { return sampler.sample(seeds, {}, key, no_pool()); }
@@ -112,6 +114,8 @@ void test_partly_cached_lists_give_the_same_batches() {
                 sample(*make_variant_sampler(whole, fanouts, options)), claim + ", with options");
     check_equal(sample(*make_importance_sampler(cached, fanouts, importance)),
                 sample(*make_importance_sampler(whole, fanouts, importance)), claim + ", by importance");
+    check_equal(sample(*make_budget_sampler(cached, counts)), sample(*make_budget_sampler(whole, counts)),
+                claim + ", by budget");
   }
 }
 
@@ -133,6 +137,8 @@ void test_bad_types_are_refused() {
   check_throws<std::invalid_argument>(
       [&] { (void)make_importance_sampler(topology, fanouts, {.method = ImportanceMethod::ladies}); },
       "one number of nodes for lists with several fan-outs");
+  check_throws<std::invalid_argument>([&] { (void)make_budget_sampler(topology, {1, 2}); }, "too few counts");
+  check_throws<std::invalid_argument>([&] { (void)make_budget_sampler(topology, {1, 2, -2}); }, "a negative count");
 }
 
 }  // namespace

@@ -12,14 +12,15 @@ from diskhop.dataset.edge_set import ColumnFile, TopologyFiles
 from diskhop.dataset.merge import MergeTools, merged_lists
 from diskhop.errors import ConfigError
 from diskhop.protocols import Sampler, SamplerSpec
-from diskhop.sampling import cluster_sampler, importance, marius, neighbor, saint
+from diskhop.sampling import cluster_sampler, hgt, importance, marius, neighbor, saint
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.sampling.columns import ColumnUse, find_column
 from diskhop.sampling.kind import SamplerKind
 from diskhop.sampling.typed_columns import find_merged_column
 
 SAMPLERS: dict[str, SamplerKind] = {
-    kind.name: kind for kind in (neighbor.KIND, *importance.KINDS, *saint.KINDS, cluster_sampler.KIND, marius.KIND)
+    kind.name: kind
+    for kind in (neighbor.KIND, *importance.KINDS, *saint.KINDS, cluster_sampler.KIND, marius.KIND, hgt.KIND)
 }
 
 

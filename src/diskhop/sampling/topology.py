@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import (
+    BudgetOptions,
     Engine,
     GraphTypes,
     ImportanceOptions,
@@ -34,7 +35,7 @@ from diskhop.sampling.columns import Columns, open_columns
 from diskhop.sampling.whole_files import FileMode, open_bytes
 
 Indices = NDArray[np.uint32] | NDArray[np.int64]
-SamplerOptions = NeighborOptions | ImportanceOptions
+SamplerOptions = NeighborOptions | ImportanceOptions | BudgetOptions
 
 # Checking indptr in blocks avoids a second copy in memory.
 _CHECK_BLOCK = 1 << 18
@@ -69,7 +70,7 @@ class Topology:
     def make_sampler(self, fanouts: Sequence[int], options: SamplerOptions | None = None) -> NeighborSampler:
         """Make a native sampler of these lists.
 
-        fanouts: one per hop; of a graph with types, those of all edge types for each hop.
+        fanouts: one per hop; of a graph with types, those of all edge types for each hop. By budget: counts of nodes.
         options: None for uniform draws along drawn edges.
         """
         return make_neighbor_sampler(self.indptr, self.indices, fanouts, options, native_types(self.types))

@@ -38,27 +38,42 @@ def type_name(ends: EdgeEnds) -> str:
 
 
 def fanouts_by_type(spec: SamplerSpec) -> dict[str, tuple[int, ...]]:
-    """Return the fan-outs that the parameter gives, by the name of the edge type.
+    """Return the fan-outs that the parameter gives, by the name of the edge type. Raises as counts_by_name() does."""
+    return counts_by_name(spec, FANOUTS, "edge type", _EXAMPLE)
 
-    Raises ConfigError for a text that cannot be read, a type or the parameter twice, another number of hops than the
-    spec has, and for counts that are no fan-outs.
+
+def counts_by_name(spec: SamplerSpec, parameter: str, what: str, example: str) -> dict[str, tuple[int, ...]]:
+    """Return the counts per hop that a parameter gives by the names of types; none without it.
+
+    what: 'edge type' or 'node type', and example: the next step, for errors. Raises ConfigError for a text that cannot
+    be read, a type or the parameter twice, another number of hops than the spec has, and for counts that are none.
     """
-    texts = [value for name, value in spec.parameters if name == FANOUTS]
+    texts = [value for name, value in spec.parameters if name == parameter]
     if len(texts) > 1:
-        raise ConfigError(f"the sampler '{spec.kind}' has the parameter '{FANOUTS}' twice; leave one out")
+        raise ConfigError(f"the sampler '{spec.kind}' has the parameter '{parameter}' twice; leave one out")
     found: dict[str, tuple[int, ...]] = {}
     for entry in str(texts[0]).split(";") if texts else ():
-        name, _, counts = entry.rpartition("=")
+        name, _, text = entry.rpartition("=")
         try:
-            fanouts = tuple(int(count) for count in counts.split(","))
+            counts = tuple(int(count) for count in text.split(","))
         except ValueError:
-            fanouts = ()
-        if not name or not fanouts or name in found:
+            counts = ()
+        if not name or not counts or name in found:
             raise ConfigError(
-                f"fan-outs by edge type must be types, each once, with whole numbers per hop, got '{entry}'; {_EXAMPLE}"
+                f"'{parameter}' must name each {what} once, with whole numbers per hop, got '{entry}'; {example}"
             )
-        _check(name, fanouts, len(spec.fanouts))
-        found[name] = fanouts
+        if len(counts) != len(spec.fanouts):
+            raise ConfigError(
+                f"the {what} '{name}' has {len(counts)} counts, and the sampler {len(spec.fanouts)} hops; "
+                "give one per hop"
+            )
+        bad = [count for count in counts if count != ALL_NEIGHBORS and not 0 <= count <= MOST_COUNT]
+        if bad:
+            raise ConfigError(
+                f"the counts of the {what} '{name}' must be from 0 to {MOST_COUNT}, or {ALL_NEIGHBORS} for all, got "
+                f"{bad[0]}; {example}"
+            )
+        found[name] = counts
     return found
 
 
@@ -82,16 +97,3 @@ def flat_fanouts(spec: SamplerSpec, types: TypeMap | None) -> list[int]:
             )
     of_types = [by_type.get(name, spec.fanouts) for name in names]
     return [fanouts[hop] for hop in range(len(spec.fanouts)) for fanouts in of_types]
-
-
-def _check(name: str, fanouts: tuple[int, ...], num_hops: int) -> None:
-    if len(fanouts) != num_hops:
-        raise ConfigError(
-            f"the edge type '{name}' has {len(fanouts)} fan-outs, and the sampler {num_hops} hops; give one per hop"
-        )
-    bad = [count for count in fanouts if count != ALL_NEIGHBORS and not 0 <= count <= MOST_COUNT]
-    if bad:
-        raise ConfigError(
-            f"fan-outs of the edge type '{name}' must be from 0 to {MOST_COUNT}, or {ALL_NEIGHBORS} for all "
-            f"neighbours, got {bad[0]}; {_EXAMPLE}"
-        )
