@@ -1,8 +1,8 @@
 """Sampled edges per second of a graph with three types of nodes, beside those of a graph with one type.
 
 Claim (issue 40): at least 40 M edges/s on one core over three types. The graph has MAG240M's proportions at 1/60:
-papers, authors and institutions, three edge types and their opposites, 4 M nodes and 57 M edges. Rates are per second of the
-thread's own time, since the machine may be shared, and both sides take turns batch by batch.
+papers, authors and institutions, three edge types and their opposites, 4 M nodes and 57 M edges. Rates are per second
+of the thread's own time, since the machine may be shared, and both sides take turns batch by batch.
 """
 
 from __future__ import annotations
