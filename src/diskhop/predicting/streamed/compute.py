@@ -55,7 +55,7 @@ OpenFeatures = Callable[[int], FirstRows]
 # What sums rows before a row.
 SummerOf = Callable[[int], Summer]
 # Writing a row of sums takes as long as adding this many edges.
-_WRITTEN_ROW = 2.0
+_WRITTEN_ROW = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
