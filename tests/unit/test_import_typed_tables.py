@@ -235,6 +235,26 @@ def test_faults_of_tables_are_one_line(tmp_path: Path, changed: dict[str, str], 
         imported(shop(tmp_path / "shop", **changed), tmp_path / "out")
 
 
+def test_finished_work_is_not_reused_where_ids_changed(tmp_path: Path) -> None:
+    """Shops have no table: a new one in a table of other edges moves the numbers of all."""
+    source = shop(tmp_path / "shop", edges_of_shop__owns__user="shop,user\n5,ana\n9,zed\n")
+    with pytest.raises(DiskhopError, match="got 'zed'"):
+        imported(source, tmp_path / "out")
+    shop(source, edges_of_shop__owns__user="shop,user\n5,ana\n2,ben\n")
+    resumed = imported(source, tmp_path / "out")
+    assert edges_of(resumed, "shop__sells__item") == [(5, 10), (9, 11), (5, 7)]
+    assert folder_bytes(imported(source, tmp_path / "again").path) == folder_bytes(resumed.path)
+
+
+def test_columns_named_after_types_are_a_header(tmp_path: Path) -> None:
+    source = shop(tmp_path / "shop", edges_of_trusts="user_id,shop_id\nana,a\n", edges_of_buys="user,item\nana,10\n")
+    source.joinpath("edges", "shop__sells__item.csv").write_text("shop,item\na,10\n")
+    source.joinpath("nodes", "shop.csv").write_text("id\na\n")
+    dataset = imported(source, tmp_path / "out")
+    assert edges_of(dataset, "user__trusts__shop") == [("ana", "a")]
+    assert edges_of(dataset, "user__buys__item") == [("ana", 10)]
+
+
 def test_options_of_one_table_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DiskhopError, match=r"--label has no effect on tables of several types; describe each in"):
         imported(shop(tmp_path / "shop"), tmp_path / "out", options=ImportOptions(label=("plan",)))

@@ -13,13 +13,16 @@ from typing import Any
 from diskhop.errors import SourceError
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import OF_CSV, ImportOptions
-from diskhop.importing.source_file import SourceFile
-from diskhop.importing.tables.files import Table, TableColumn, open_table
+from diskhop.importing.source_file import SourceFile, source_errors
+from diskhop.importing.tables.files import PARQUET, Table, TableColumn, open_table
 from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, type_of
 from diskhop.importing.tables.typed.evidence import ends_by_names
 from diskhop.importing.tables.typed.schema import Ends, TypeTable, near
+from diskhop.importing.text.streams import damage_errors, open_text
+from diskhop.importing.text.suffixes import text_suffix
 from diskhop.runtime.duck import Duck
 
+_MOST_HEADER_BYTES = 1 << 16
 _OPTION_OF = {"edge_columns": "source", "node_attributes": "attributes", "edge_attributes": "attributes"}
 _FLAG = re.compile(r"--(edge-columns|node-attributes|edge-attributes|label-kind|id|features|label|split|weight|time)\b")
 
@@ -134,7 +137,10 @@ def open_edges(given: TypeTable, options: ImportOptions, duck: Duck) -> EdgeTabl
 
 
 def column_names(files: tuple[Path, ...], options: ImportOptions, duck: Duck) -> list[str]:
-    """List the columns of a table of edges whose types are not known yet."""
+    """List the columns of a table of edges whose types are not known yet, as its first line has them."""
+    fields = _first_fields(files[0])
+    if len(fields) > 1 and not fields[0].startswith("#"):
+        return fields
     table = _open("edges", TypeTable(name="", files=files), options, duck)
     return list(table.columns) if table.has_names else []
 
@@ -142,8 +148,31 @@ def column_names(files: tuple[Path, ...], options: ImportOptions, duck: Duck) ->
 def _open(what: str, given: TypeTable, options: ImportOptions, duck: Duck) -> Table:
     files = tuple(map(SourceFile.of, given.files))
     shown = given.files[0] if len(given.files) == 1 else given.files[0].parent
-    of_text = ImportOptions(**{name: getattr(options, name) for name in OF_CSV})
-    return open_table(shown, what, files, of_text, duck)
+    of_text = {name: getattr(options, name) for name in OF_CSV}
+    return open_table(shown, what, files, ImportOptions(**of_text, **_evidence(given)), duck)
+
+
+def _evidence(given: TypeTable) -> dict[str, Any]:
+    """Return names of columns by which the header of a text is recognised, as options have them."""
+    if given.ends is None:
+        named = {key: given.names(key) for key in ("id", "label", "split")}
+        return {
+            "label": named["label"],
+            **{key: None if (names := named[key]) is None else names[0] for key in ("id", "split")},
+        }
+    ends = [given.given.get(key) for key in ("source", "destination")]
+    if None not in ends:
+        return {"edge_columns": tuple(ends)}
+    return {"edge_columns": ends_by_names(_first_fields(given.files[0]), given.ends)}
+
+
+def _first_fields(path: Path) -> list[str]:
+    """Split the first line of a text wherever columns may end; [] for Parquet."""
+    if text_suffix(path) == PARQUET:
+        return []
+    with source_errors(str(path)), damage_errors(path), open_text(path) as text:
+        line = text.readline(_MOST_HEADER_BYTES).decode("utf-8", "replace")
+    return [field.strip(' "') for field in re.split(r"[,;|\t]", line.strip())]
 
 
 def _node_options(given: TypeTable, table: Table) -> ImportOptions:

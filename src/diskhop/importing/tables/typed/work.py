@@ -28,12 +28,14 @@ class NumberedNodes:
     """Nodes of one type, 0 to ids.count - 1.
 
     ids: how ids of the source become numbers.
+    key: text that changes when the ids do.
     original: ids that the nodes had in the source, if others.
     names: file of ListIds or ListNodes with the names that they had, if any.
     rows: rows of their table, if there is one.
     """
 
     ids: NodeIds
+    key: str
     original: OriginalNames | None = None
     names: Path | None = None
     rows: TableRows | None = None
@@ -90,7 +92,7 @@ class TypedWork:
         work = replace(self._work, part=name)
         what = f"the nodes '{name}'"
         if nodes.count is not None and nodes.table is None:
-            return NumberedNodes(NodeIds(nodes.count, what=what))
+            return NumberedNodes(NodeIds(nodes.count, what=what), f"{nodes.count} nodes")
         of_table = self._read_nodes(nodes, kind, work)
         with open_all(work) as duck:
             if of_table is not None and nodes.roles is not None:
@@ -100,15 +102,15 @@ class TypedWork:
                 (listed,) = run_stage(work, "ids", key, [task], "listing ids")
                 count, is_plain = of_table.num_rows, are_in_order(listed, duck)
             else:
-                listed = self._list_ends(name, rows, work, duck)
+                listed, key = self._list_ends(name, rows, work, duck)
                 count = count_listed(listed, duck)
                 is_plain = kind == "integer" and are_ranks(listed, count, duck)
         if is_plain:
-            return NumberedNodes(NodeIds(count, what=what), rows=of_table)
+            return NumberedNodes(NodeIds(count, what=what), key, rows=of_table)
         ids = NodeIds(count, listed, what)
         if kind == "string":
-            return NumberedNodes(ids, names=listed, rows=of_table)
-        return NumberedNodes(ids, ListedIds(listed, count, work, ascend=of_table is None), rows=of_table)
+            return NumberedNodes(ids, key, names=listed, rows=of_table)
+        return NumberedNodes(ids, key, ListedIds(listed, count, work, ascend=of_table is None), rows=of_table)
 
     def _read_nodes(self, nodes: NodeTable, kind: IdKind, work: ImportTools) -> TableRows | None:
         if nodes.table is None or nodes.roles is None:
@@ -118,8 +120,8 @@ class TypedWork:
             raise SourceError(f"{nodes.table.shown}: has no nodes; add one row per node, or remove the table")
         return rows
 
-    def _list_ends(self, name: str, rows: Mapping[str, TableRows], work: ImportTools, duck: Duck) -> Path:
-        """List the ids of a type without a table: those that occur at ends of edges, ascending."""
+    def _list_ends(self, name: str, rows: Mapping[str, TableRows], work: ImportTools, duck: Duck) -> tuple[Path, str]:
+        """List the ids of a type without a table, those that occur at ends of edges, ascending; with their key."""
         selects, keys = [], []
         shown: dict[Path, Path] = {}
         for edge_type, table in self._edge_tables.items():
@@ -131,20 +133,16 @@ class TypedWork:
         task = ListIds("ids.parquet", f"({' UNION ALL '.join(selects)})", duck, ("id",))
         with source_faults(shown):
             (listed,) = run_stage(work, "ids", "\n".join(keys), [task], "listing ids")
-        return listed
+        return listed, "\n".join(keys)
 
     def _number_edges(self, name: str, table: EdgeTable, rows: TableRows) -> EdgeSource:
         work = replace(self._work, part=name)
         values = (self._value(table, 0), self._value(table, 2))
-        nodes = (self.nodes[table.ends[0]].ids, self.nodes[table.ends[2]].ids)
-        tables = [self._node_tables[each].table for each in (table.ends[0], table.ends[2])]
-        keys = [work_key(each, "string") for each in (table.table, *tables) if each is not None]
-        roles = [
-            each.roles.id for each in (self._node_tables[table.ends[0]], self._node_tables[table.ends[2]]) if each.roles
-        ]
-        key = "\n".join([*keys, *values, str(roles)])
+        nodes = [self.nodes[table.ends[end]] for end in (0, 2)]
+        key = "\n".join([work_key(table.table, "string"), *(each.key for each in nodes), *values])
+        ids = (nodes[0].ids, nodes[1].ids)
         with open_all(work, self._groups.num_bytes) as duck, work.budget.reserve(NUMBERING, self._groups.num_bytes):
-            return number_edges(rows, values, nodes, key, self._groups, duck, work)
+            return number_edges(rows, values, ids, key, self._groups, duck, work)
 
     def _value(self, table: EdgeTable, end: int) -> str:
         """Return SQL of the id at an end, 0 or 2."""
