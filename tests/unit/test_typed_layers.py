@@ -14,6 +14,7 @@ from torch_geometric.nn import HeteroConv, HGTConv, RGATConv, RGCNConv, SAGEConv
 from torch_geometric.utils import softmax
 
 from diskhop.nn.matmul.products import DEFAULT_PRODUCTS
+from diskhop.nn.typed import means
 from diskhop.nn.typed.hetero_sage import HeteroSageLayer
 from diskhop.nn.typed.hgt import HgtLayer
 from diskhop.nn.typed.rgat import RgatLayer
@@ -95,6 +96,24 @@ def test_hetero_sage_is_pygs(case: TypedCase) -> None:
     theirs = HeteroConv(convs)
     ours = HeteroSageLayer(case.schema, IN_DIM, OUT_DIM, DEFAULT_PRODUCTS)
     check(case, ours, theirs, by_type(case, theirs))
+
+
+@pytest.mark.parametrize(("chunk", "group"), [(1, 1), (3, 8), (4, 10**6)])
+@pytest.mark.parametrize("regular", [{}, {"num_blocks": 4}])
+def test_relations_are_grouped_and_cut_as_one_likes(
+    regular: dict[str, int], chunk: int, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(means, "_CHUNK_MEANS", chunk)
+    monkeypatch.setattr(means, "_GROUP_MEANS", group)
+
+    @examples(NUM_EXAMPLES // 3)
+    @given(case=typed_cases())
+    def agrees(case: TypedCase) -> None:
+        theirs = RGCNConv(IN_DIM, OUT_DIM, len(RELATIONS), **regular)
+        ours = RgcnLayer(case.schema, IN_DIM, OUT_DIM, DEFAULT_PRODUCTS, **regular)
+        check(case, ours, theirs, on_one_graph(case, theirs))
+
+    agrees()
 
 
 @pytest.mark.parametrize("by_basis", [False, True])

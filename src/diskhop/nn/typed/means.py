@@ -1,8 +1,8 @@
 """Means over each relation's neighbours, mapped by a matrix per relation, and added up with the mapped own row.
 
-The core computes the means of some targets of a relation, and one product maps them while they are in the caches. No
-array of size (edges, columns) is built, and targets without edges of a relation cost nothing. Means are computed again
-in the backward pass instead of being kept.
+The core computes some means at a time, of one relation or of several, and a product per relation maps them while they
+are in the caches. No array of size (edges, columns) is built, and targets without edges of a relation cost nothing.
+Means are computed again in the backward pass instead of being kept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -18,9 +19,12 @@ from torch import Tensor
 from diskhop._native import aggregate, aggregate_backward
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.typed.block import RelationLists
+from diskhop.nn.typed.groups import MeanGroup, group_means, shifted
 
-# Targets whose means wait for the product: few enough to stay in the cache.
-_CHUNK_TARGETS = 4096
+# Means that wait for the product: few enough to stay in the cache.
+_CHUNK_MEANS = 4096
+# Means of relations that are taken together, in the gradient too: enough that a call costs little next to its work.
+_GROUP_MEANS = 1 << 15
 
 
 class RelationMap(ABC):
@@ -110,7 +114,8 @@ def mapped_means(
     relation_map: map of the relations' means.
     products: of the own rows; memory of means.
     """
-    call = _Call(list(x), [_without_tensors(each) for each in sums], relation_map, products)
+    num_relations = [len(each.relations) for each in sums]
+    call = _Call(list(x), [_without_tensors(each) for each in sums], num_relations, relation_map, products)
     tensors = [
         tensor for each in sums for tensor in (each.weight, each.bias, *[part.weight for part in each.relations])
     ]
@@ -119,15 +124,19 @@ def mapped_means(
 
 
 class _Parts(NamedTuple):
-    """A MappedSum without weights: sources and lists of its relations."""
+    """A MappedSum without weights: groups of its relations."""
 
     destination: str
     num_targets: int
-    relations: Sequence[tuple[str, RelationLists]]
+    groups: Sequence[MeanGroup]
 
 
 def _without_tensors(each: MappedSum) -> _Parts:
-    return _Parts(each.destination, each.num_targets, [(part.source, part.lists) for part in each.relations])
+    by_source: dict[str, list[tuple[int, RelationLists]]] = {}
+    for number, part in enumerate(each.relations):
+        by_source.setdefault(part.source, []).append((number, part.lists))
+    groups = [group for source, lists in by_source.items() for group in group_means(source, lists, _GROUP_MEANS)]
+    return _Parts(each.destination, each.num_targets, groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,27 +145,28 @@ class _Call:
 
     node_types: Sequence[str]
     parts: Sequence[_Parts]
+    num_relations: Sequence[int]
     relation_map: RelationMap
     products: Products
 
     def empty(self, num_rows: int, like: Tensor) -> Tensor:
         return self.products.empty(num_rows, like.shape[1], torch.float32)
 
-    def chunks(self, x: Tensor, indptr: Tensor, sources: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Yield ranges of targets with their means, which are overwritten by the next."""
-        num_targets = len(indptr) - 1
-        memory = self.empty(min(_CHUNK_TARGETS, num_targets), x)
-        for begin in range(0, num_targets, _CHUNK_TARGETS):
-            rows = slice(begin, min(begin + _CHUNK_TARGETS, num_targets))
-            first, last = int(indptr[rows.start]), int(indptr[rows.stop])
-            lists, means = indptr[rows.start : rows.stop + 1] - first, memory[: rows.stop - rows.start]
-            aggregate(lists, sources[first:last], None, None, True, None, x, means, torch.get_num_threads())
+    def chunks(self, x: Tensor, group: MeanGroup) -> Iterator[tuple[slice, Tensor]]:
+        """Yield ranges of a group's means with their values, which are overwritten by the next."""
+        memory = self.empty(min(_CHUNK_MEANS, len(group)), x)
+        for begin in range(0, len(group), _CHUNK_MEANS):
+            rows = slice(begin, min(begin + _CHUNK_MEANS, len(group)))
+            first, last = int(group.indptr[rows.start]), int(group.indptr[rows.stop])
+            lists, means = group.indptr[rows.start : rows.stop + 1] - first, memory[: rows.stop - rows.start]
+            aggregate(lists, group.sources[first:last], None, None, True, None, x, means, torch.get_num_threads())
             yield rows, means
 
-    def split(self, operands: Sequence[Tensor]) -> tuple[dict[str, Tensor], Iterator[Tensor]]:
-        """Split operands without their history into rows by type and the weights, in order."""
+    def split(self, operands: Sequence[Tensor]) -> tuple[dict[str, Tensor], Iterator[tuple[Tensor, ...]]]:
+        """Split operands without their history into rows by type, and the weights of each part."""
         values = [each.detach() for each in operands]
-        return dict(zip(self.node_types, values, strict=False)), iter(values[len(self.node_types) :])
+        x, rest = dict(zip(self.node_types, values, strict=False)), iter(values[len(self.node_types) :])
+        return x, (tuple(islice(rest, 2 + number)) for number in self.num_relations)
 
 
 class _MappedMeans(torch.autograd.Function):
@@ -164,20 +174,12 @@ class _MappedMeans(torch.autograd.Function):
     def forward(ctx: Any, call: _Call, *operands: Tensor) -> tuple[Tensor, ...]:
         x, weights = call.split(operands)
         outs: list[Tensor] = []
-        for destination, num_targets, relations in call.parts:
-            weight, bias = next(weights), next(weights)
-            out = call.products.multiply(x[destination][:num_targets], weight.contiguous(), bias)
-            for source, lists in relations:
-                weight = next(weights)
-                if len(lists.sources) == 0:
-                    continue
-                targets, indptr = lists.nonempty()
-                for rows, means in call.chunks(x[source], indptr, lists.sources):
-                    mapped = call.relation_map.forward(means, weight)
-                    if targets is None:
-                        out[rows].add_(mapped)
-                    else:
-                        out.index_add_(0, targets[rows], mapped)
+        for (destination, num_targets, groups), (own, bias, *others) in zip(call.parts, weights, strict=True):
+            out = call.products.multiply(x[destination][:num_targets], own.contiguous(), bias)
+            for group in groups:
+                for rows, means in call.chunks(x[group.source], group):
+                    for number, part in group.relations_in(rows):
+                        group.add_to(out, part, call.relation_map.forward(means[shifted(part, rows)], others[number]))
             outs.append(out)
         ctx.save_for_backward(*operands)
         ctx.call = call
@@ -188,15 +190,16 @@ class _MappedMeans(torch.autograd.Function):
         call: _Call = ctx.call
         x, weights = call.split(ctx.saved_tensors)
         of_x = _InputGrads(call, x, dict(zip(call.node_types, ctx.needs_input_grad[1:], strict=False)))
-        of_weights: list[Tensor | None] = []
-        for grad, (destination, num_targets, relations) in zip(grads, call.parts, strict=True):
-            grad = grad.contiguous()
-            of_weights += of_x.add_own(destination, x[destination][:num_targets], next(weights), grad)
-            next(weights)
-            for source, lists in relations:
-                weight = next(weights)
-                has_edges = len(lists.sources) > 0
-                of_weights.append(of_x.add_relation(source, lists, weight, grad) if has_edges else None)
+        of_weights: list[Tensor] = []
+        for given, (destination, num_targets, groups), (own, _, *others) in zip(
+            grads, call.parts, weights, strict=True
+        ):
+            grad = given.contiguous()
+            of_weights += of_x.add_own(destination, x[destination][:num_targets], own, grad)
+            of_others = [torch.zeros_like(weight) for weight in others]
+            for group in groups:
+                of_x.add_group(group, others, grad, of_others)
+            of_weights += of_others
         return None, *[of_x.found.get(name) for name in call.node_types], *of_weights
 
 
@@ -224,19 +227,18 @@ class _InputGrads:
                 self.found[node_type][len(own) :] = 0
         return of_weight, of_bias
 
-    def add_relation(self, node_type: str, lists: RelationLists, weight: Tensor, grad: Tensor) -> Tensor:
-        """Add the gradient of a relation's sources; return that of its weight."""
-        call, x = self._call, self._x[node_type]
-        targets, indptr = lists.nonempty()
-        of_weight, of_means = torch.zeros_like(weight), call.empty(len(indptr) - 1, x)
-        for rows, means in call.chunks(x, indptr, lists.sources):
-            part = grad[rows] if targets is None else grad.index_select(0, targets[rows])
-            of_means[rows], of_part = call.relation_map.backward(part, means, weight)
-            of_weight += of_part
-        if self._needs[node_type]:
-            adds = node_type in self.found
-            out = self.found[node_type] if adds else call.empty(len(x), x)
+    def add_group(self, group: MeanGroup, weights: Sequence[Tensor], grad: Tensor, of_weights: list[Tensor]) -> None:
+        """Add the gradient of a group's sources, and those of its relations' weights."""
+        call, x = self._call, self._x[group.source]
+        of_means = call.empty(len(group), x)
+        for rows, means in call.chunks(x, group):
+            for number, part in group.relations_in(rows):
+                values = means[shifted(part, rows)]
+                of_means[part], of_weight = call.relation_map.backward(group.of(grad, part), values, weights[number])
+                of_weights[number] += of_weight
+        if self._needs[group.source]:
+            adds = group.source in self.found
+            out = self.found[group.source] if adds else call.empty(len(x), x)
             threads, scratch = torch.get_num_threads(), call.products.scratch
-            aggregate_backward(indptr, lists.sources, None, None, True, of_means, out, threads, scratch, adds)
-            self.found[node_type] = out
-        return of_weight
+            aggregate_backward(group.indptr, group.sources, None, None, True, of_means, out, threads, scratch, adds)
+            self.found[group.source] = out
