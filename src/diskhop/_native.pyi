@@ -701,6 +701,19 @@ class GraphTypes:
 
     def __init__(self, node_starts: Sequence[int], list_starts: Sequence[int], destinations: Sequence[int]) -> None: ...
 
+def split_types(
+    types: GraphTypes,
+    edge_starts: NDArray[np.int64],
+    node_ids: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    sources: NDArray[np.int32],
+    edge_positions: NDArray[np.int64],
+) -> tuple[
+    list[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]],
+]:
+    """Split a batch: node_ids and places of each node type; indptr, sources, positions and places of each edge type."""
+
 def hop_read_bytes(num_lists: int, num_edges: int) -> int:
     """Return the bytes in which a sampler reads num_edges edges of one hop from num_lists lists on the disk."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,3 +87,24 @@ def test_one_type_is_the_batch_itself() -> None:
     assert type_map.is_single
     assert type_map.first_row("node") == 0
     assert type_map.list_starts.tolist() == [0, 4]
+
+
+def test_damaged_batches_are_refused() -> None:
+    types = TypeMap({"a": 3, "b": 2}, (MergedEdges("r", ("a", "r", "b"), 4),))
+    positions = np.array([1], np.int64)
+
+    def split(nodes: list[int], sources: list[int], edge: int) -> None:
+        batch = SampledBatch(
+            0, 1, np.array(nodes), np.array([0, 1]), np.array(sources, np.int32), positions * edge, (1,), (1,)
+        )
+        split_types(batch, types)
+
+    split([3, 0], [1], 1)
+    for nodes, sources, edge, message in (
+        ([5, 0], [1], 1, "node 5 is not in the graph"),
+        ([3, 0], [2], 1, "a source is not a node of the batch"),
+        ([3, 0], [1], 4, "edge 4 is not in the graph"),
+        ([0, 1], [1], 1, "ends at a node of another type"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            split(nodes, sources, edge)

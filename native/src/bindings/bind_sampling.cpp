@@ -23,6 +23,7 @@
 #include "diskhop/sampling/graph_types.hpp"
 #include "diskhop/sampling/importance.hpp"
 #include "diskhop/sampling/sampler.hpp"
+#include "diskhop/sampling/split_types.hpp"
 #include "diskhop/sampling/variants.hpp"
 
 namespace nb = nanobind;
@@ -179,6 +180,27 @@ OutputArray<std::int64_t> permute(std::uint64_t num_items, std::uint64_t seed, s
   return as_array(std::move(order));
 }
 
+nb::tuple split(const GraphTypes& types, const InputArray<std::int64_t>& edge_starts,
+                const InputArray<std::int64_t>& node_ids, const InputArray<std::int64_t>& indptr,
+                const InputArray<std::int32_t>& sources, const InputArray<std::int64_t>& edge_positions) {
+  SplitBatch batch;
+  {
+    const nb::gil_scoped_release unlocked;
+    batch = split_types(types, as_span(edge_starts), as_span(node_ids), as_span(indptr), as_span(sources),
+                        as_span(edge_positions));
+  }
+  nb::list nodes;
+  for (SplitBatch::Nodes& each : batch.nodes) {
+    nodes.append(nb::make_tuple(as_array(std::move(each.node_ids)), as_array(std::move(each.places))));
+  }
+  nb::list edges;
+  for (SplitBatch::Edges& each : batch.edges) {
+    edges.append(nb::make_tuple(as_array(std::move(each.indptr)), as_array(std::move(each.sources)),
+                                as_array(std::move(each.positions)), as_array(std::move(each.places))));
+  }
+  return nb::make_tuple(nodes, edges);
+}
+
 template <typename Index>
 void bind_make_sampler(nb::module_& module) {
   using namespace nb::literals;
@@ -238,6 +260,9 @@ void bind_sampling(nb::module_& module) {
            "list_starts"_a, "destinations"_a);
   bind_make_sampler<std::uint32_t>(module);
   bind_make_sampler<std::int64_t>(module);
+  module.def("split_types", &split, "types"_a, "edge_starts"_a.noconvert(), "node_ids"_a.noconvert(),
+             "indptr"_a.noconvert(), "sources"_a.noconvert(), "edge_positions"_a.noconvert(),
+             "Split a batch by type; see split_types.hpp.");
   module.def("hop_read_bytes", &hop_read_bytes, "num_lists"_a, "num_edges"_a,
              "Return the bytes in which a sampler reads the edges of one hop from lists on the disk.");
   module.def("keyed_permutation", &permute, "num_items"_a, "seed"_a, "purpose"_a, "epoch"_a,

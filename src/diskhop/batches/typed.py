@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop._native import split_types as split_arrays
 from diskhop.dataset.type_map import EdgeEnds, TypeMap
 from diskhop.protocols import NodeIds, SampledBatch
 
@@ -64,39 +65,24 @@ class TypedBatch:
 
 def split_types(sampled: SampledBatch, type_map: TypeMap) -> TypedBatch:
     """Split a batch of merged rows and positions by type."""
-    types = type_map.node_type_of(sampled.node_ids)
-    within_type = np.empty(len(types), np.int64)
-    node_bounds = _bounds(sampled.num_sampled_nodes)
-    parts = {}
-    for number, name in enumerate(type_map.node_types):
-        places = np.flatnonzero(types == number)
-        within_type[places] = np.arange(len(places))
-        node_ids = sampled.node_ids[places] - type_map.node_starts[number]
-        parts[name] = NodePart(node_ids, places, _counts(places, node_bounds))
-    return TypedBatch(parts, _split_edges(sampled, type_map, parts, within_type), sampled.by_hop)
-
-
-def _split_edges(
-    sampled: SampledBatch, type_map: TypeMap, parts: Mapping[str, NodePart], within_type: NDArray[np.int64]
-) -> dict[EdgeEnds, EdgePart]:
-    num_expanded = len(sampled.indptr) - 1
-    types = type_map.edge_type_of(sampled.edge_positions)
-    destinations = np.repeat(within_type[:num_expanded], np.diff(sampled.indptr))
-    sources = within_type[sampled.sources].astype(np.int32)
-    edge_bounds = _bounds(sampled.num_sampled_edges)
-    expanded = {name: int(np.searchsorted(part.places, num_expanded)) for name, part in parts.items()}
-    blocks = {}
-    for number, each in enumerate(type_map.edges):
-        places = np.flatnonzero(types == number)
-        degrees = np.bincount(destinations[places], minlength=expanded[each.destination])
-        blocks[each.ends] = EdgePart(
-            indptr=np.concatenate([np.zeros(1, np.int64), np.cumsum(degrees, dtype=np.int64)]),
-            sources=sources[places],
-            edge_positions=sampled.edge_positions[places] - type_map.edge_starts[number],
-            places=places,
-            num_sampled_edges=_counts(places, edge_bounds),
-        )
-    return blocks
+    nodes, edges = split_arrays(
+        type_map.native(),
+        type_map.edge_starts,
+        sampled.node_ids,
+        sampled.indptr,
+        sampled.sources,
+        sampled.edge_positions,
+    )
+    node_bounds, edge_bounds = _bounds(sampled.num_sampled_nodes), _bounds(sampled.num_sampled_edges)
+    parts = {
+        name: NodePart(node_ids, places, _counts(places, node_bounds))
+        for name, (node_ids, places) in zip(type_map.node_types, nodes, strict=True)
+    }
+    blocks = {
+        each.ends: EdgePart(*arrays, num_sampled_edges=_counts(arrays[-1], edge_bounds))
+        for each, arrays in zip(type_map.edges, edges, strict=True)
+    }
+    return TypedBatch(parts, blocks, sampled.by_hop)
 
 
 def _bounds(counts: tuple[int, ...]) -> NDArray[np.int64]:

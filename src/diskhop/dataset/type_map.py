@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop._native import GraphTypes
 from diskhop.protocols import NodeIds
 
 EdgeEnds = tuple[str, str, str]
@@ -109,6 +110,10 @@ class TypeMap:
     def is_single(self) -> bool:
         """Whether there is one type of nodes and one of edges."""
         return len(self.num_nodes) == len(self.edges) == 1
+
+    def native(self) -> GraphTypes:
+        """Return the types as the core takes them."""
+        return GraphTypes(self.node_starts.tolist(), self.list_starts.tolist(), self.destinations.tolist())
 
     def first_row(self, node_type: str) -> int:
         """Return the first merged row of a node type."""

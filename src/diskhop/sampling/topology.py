@@ -78,9 +78,7 @@ class Topology:
 
 def native_types(types: TypeMap | None) -> GraphTypes | None:
     """Return the types for a native sampler; None for those of a graph with one type of nodes and of edges."""
-    if types is None or types.is_single:
-        return None
-    return GraphTypes(types.node_starts.tolist(), types.list_starts.tolist(), types.destinations.tolist())
+    return None if types is None or types.is_single else types.native()
 
 
 def topology_bytes(files: TopologyFiles, mode: FileMode) -> int:
