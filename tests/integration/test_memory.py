@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from tests.runs import small_graph
 MEMCAP = Path(__file__).parents[3] / "shared" / "tools" / "memcap"
 NUM_NODES, DIM = 150_000, 256
 
-# Runs passes of training and validation size without a model, and prints what the kernel says of them.
+# For each line with a dataset and how to read it: forks, runs passes of training and validation size without a model,
+# and prints what the kernel says of them. A process of its own for each would import PyTorch again.
 PROGRAM = """
 import json, os, sys, threading
 from dataclasses import replace
@@ -35,63 +37,81 @@ from diskhop.sampling.seeds import SeedSet, count_batches
 def of(path, name):
     return int(next(line for line in Path(path).read_text().splitlines() if line.startswith(name)).split()[1])
 
-dataset = open_dataset(sys.argv[1])
-memory_bytes, store = int(sys.argv[2]), sys.argv[3]
-num_batches = 2 if store == "pread" else 6  # which reads row by row
-train, valid = dataset.split_rows("train"), dataset.split_rows("valid")
-passes = [(Purpose.TRAIN, train, 500, (10, 5)), (Purpose.VALID, valid, 1500, (10, 5))]
-sets = tuple(
-    SeedSet(purpose=p, seeds=s, batch_size=b, sampler=neighbor_spec(f), is_shuffled=p == Purpose.TRAIN)
-    for p, s, b, f in passes
-)
-budget = Budget(memory_bytes)
-how = sys.argv[4:]
-workload = Workload(
-    seed_sets=sets, seed=0, store=store, holds_while_waiting="holds" in how, reads_lent_rows="lent" in how,
-    cache_bytes=40_000_000 if "cached" in how else None,
-)
-plan = choose_plan(dataset, workload, budget, assumed_disk_model())
-if "alone" in how:
-    plan = replace(plan, bytes_in_flight=1)
-for file in Path(sys.argv[1]).rglob("*.bin"):
-    descriptor = os.open(file, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(descriptor)
-status = "/proc/self/status"
-before, most = of(status, "RssAnon"), 0
-read_before = of("/proc/self/io", "read_bytes")
-done = threading.Event()
-def watch():
-    global most
-    while not done.wait(0.001):
-        most = max(most, of(status, "RssAnon"))
-watcher = threading.Thread(target=watch)
-watcher.start()
-needed = brought = 0
-with open_pipeline(dataset, plan, budget) as pipeline:
-    for purpose, seeds, batch_size, fanouts in passes + passes:
-        wanted = Pass(
-            seeds=seeds, numbers=range(count_batches(len(seeds), batch_size, num_batches)), batch_size=batch_size,
-            sampler=neighbor_spec(fanouts), seed=0, purpose=purpose, epoch=0,
-        )
-        with pipeline.run(wanted) as batches:
-            for batch in batches:
-                float((batch.x if batch.rows is None else batch.x[batch.rows[:1000].copy()]).sum())
-                needed += batch.counts.bytes_needed
-                missed_rows = batch.counts.rows_requested - batch.counts.rows_hit
-                brought += missed_rows * dataset.features().row_bytes
-                if not plan.holds_while_waiting:
-                    del batch
-done.set()
-watcher.join()
-print(json.dumps({
-    "grown_bytes": (most - before) * 1024, "reserved_bytes": sum(plan.reserved.values()), "needed_bytes": needed,
-    "brought_bytes": brought, "held_bytes": plan.share.cache_rows * dataset.features().row_bytes,
-    "read_bytes": of("/proc/self/io", "read_bytes") - read_before, "topology": plan.topology,
-    "sampling_threads": plan.sampling_threads,
-}))
+def measure(path, memory_bytes, store, how):
+    dataset = open_dataset(path)
+    num_batches = 2 if store == "pread" else 6  # which reads row by row
+    train, valid = dataset.split_rows("train"), dataset.split_rows("valid")
+    passes = [(Purpose.TRAIN, train, 500, (10, 5)), (Purpose.VALID, valid, 1500, (10, 5))]
+    sets = tuple(
+        SeedSet(purpose=p, seeds=s, batch_size=b, sampler=neighbor_spec(f), is_shuffled=p == Purpose.TRAIN)
+        for p, s, b, f in passes
+    )
+    budget = Budget(memory_bytes)
+    workload = Workload(
+        seed_sets=sets, seed=0, store=store, holds_while_waiting="holds" in how, reads_lent_rows="lent" in how,
+        cache_bytes=40_000_000 if "cached" in how else None,
+    )
+    plan = choose_plan(dataset, workload, budget, assumed_disk_model())
+    if "alone" in how:
+        plan = replace(plan, bytes_in_flight=1)
+    for file in Path(path).rglob("*.bin"):
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+    status = "/proc/self/status"
+    before, most = of(status, "RssAnon"), 0
+    read_before = of("/proc/self/io", "read_bytes")
+    done = threading.Event()
+    def watch():
+        nonlocal most
+        while not done.wait(0.001):
+            most = max(most, of(status, "RssAnon"))
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    needed = brought = 0
+    with open_pipeline(dataset, plan, budget) as pipeline:
+        for purpose, seeds, batch_size, fanouts in passes + passes:
+            wanted = Pass(
+                seeds=seeds, numbers=range(count_batches(len(seeds), batch_size, num_batches)), batch_size=batch_size,
+                sampler=neighbor_spec(fanouts), seed=0, purpose=purpose, epoch=0,
+            )
+            with pipeline.run(wanted) as batches:
+                for batch in batches:
+                    float((batch.x if batch.rows is None else batch.x[batch.rows[:1000].copy()]).sum())
+                    needed += batch.counts.bytes_needed
+                    missed_rows = batch.counts.rows_requested - batch.counts.rows_hit
+                    brought += missed_rows * dataset.features().row_bytes
+                    if not plan.holds_while_waiting:
+                        del batch
+    done.set()
+    watcher.join()
+    print(json.dumps({
+        "grown_bytes": (most - before) * 1024, "reserved_bytes": sum(plan.reserved.values()), "needed_bytes": needed,
+        "brought_bytes": brought, "held_bytes": plan.share.cache_rows * dataset.features().row_bytes,
+        "read_bytes": of("/proc/self/io", "read_bytes") - read_before, "topology": plan.topology,
+        "sampling_threads": plan.sampling_threads,
+    }))
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        measure(*json.loads(line))
+        sys.stdout.flush()
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(json.dumps(None), flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def measuring() -> Iterator[subprocess.Popen[str]]:
+    """The process that measures."""
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 @pytest.fixture(scope="module")
@@ -127,15 +147,16 @@ def graph_of_edges(module_folder: Path) -> Dataset:
     )
 
 
-def run(dataset: Dataset, memory_bytes: int, store: str, *how: str) -> dict[str, Any]:
+def run(measuring: subprocess.Popen[str], dataset: Dataset, memory_bytes: int, store: str, *how: str) -> dict[str, Any]:
     """How: 'holds': the consumer has a batch while it waits; 'alone': one is on its way; 'lent': see Workload.
 
     'cached': 40 MB of rows are kept.
     """
-    command = [sys.executable, "-c", PROGRAM, str(dataset.path), str(memory_bytes), store, *how]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    assert measuring.stdin is not None
+    assert measuring.stdout is not None
+    print(json.dumps([str(dataset.path), memory_bytes, store, how]), file=measuring.stdin, flush=True)
+    found: dict[str, Any] | None = json.loads(measuring.stdout.readline())
+    assert found is not None, "it failed: stderr says why"
     return found
 
 
@@ -159,28 +180,34 @@ SLACK_BYTES = 24_000_000
         ("packed", 400_000_000, "cached"),
     ],
 )
-def test_a_store_out_of_core_holds_what_it_reserved(dataset: Dataset, store: str, memory_bytes: int, how: str) -> None:
-    found = run(dataset, memory_bytes, store, how)
+def test_a_store_out_of_core_holds_what_it_reserved(
+    measuring: subprocess.Popen[str], dataset: Dataset, store: str, memory_bytes: int, how: str
+) -> None:
+    found = run(measuring, dataset, memory_bytes, store, how)
     assert found["reserved_bytes"] <= memory_bytes
     assert found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
 
 
 @pytest.mark.parametrize("memory_bytes", [195_000_000, 230_000_000])
-def test_rows_read_where_they_are_take_no_more_than_their_buffer(dataset: Dataset, memory_bytes: int) -> None:
-    found = run(dataset, memory_bytes, "shared", "lent")
+def test_rows_read_where_they_are_take_no_more_than_their_buffer(
+    measuring: subprocess.Popen[str], dataset: Dataset, memory_bytes: int
+) -> None:
+    found = run(measuring, dataset, memory_bytes, "shared", "lent")
     assert found["reserved_bytes"] <= memory_bytes
     assert found["reserved_bytes"] / 2 <= found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
 
 
 @pytest.mark.parametrize("store", ["direct", "pread", "static", "belady"])
-def test_a_store_out_of_core_reads_from_the_disk(dataset: Dataset, store: str) -> None:
-    found = run(dataset, 200_000_000, store, "alone")
+def test_a_store_out_of_core_reads_from_the_disk(
+    measuring: subprocess.Popen[str], dataset: Dataset, store: str
+) -> None:
+    found = run(measuring, dataset, 200_000_000, store, "alone")
     # With everything evicted first, no byte of a needed row can have come from anywhere else.
     assert found["read_bytes"] >= found["needed_bytes"]
 
 
-def test_packed_rows_come_from_the_disk(dataset: Dataset) -> None:
-    found = run(dataset, 420_000_000, "packed", "alone", "cached")
+def test_packed_rows_come_from_the_disk(measuring: subprocess.Popen[str], dataset: Dataset) -> None:
+    found = run(measuring, dataset, 420_000_000, "packed", "alone", "cached")
     # Those held once; each batch's others out of its chunk, which was written past the page cache.
     assert found["held_bytes"] >= 39_999_000
     assert found["brought_bytes"] > found["needed_bytes"] / 4
@@ -188,17 +215,19 @@ def test_packed_rows_come_from_the_disk(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("memory_bytes", [220_000_000, 300_000_000])
-def test_packed_rows_read_where_they_are_take_no_more_than_their_buffer(dataset: Dataset, memory_bytes: int) -> None:
-    found = run(dataset, memory_bytes, "packed", "lent")
+def test_packed_rows_read_where_they_are_take_no_more_than_their_buffer(
+    measuring: subprocess.Popen[str], dataset: Dataset, memory_bytes: int
+) -> None:
+    found = run(measuring, dataset, memory_bytes, "packed", "lent")
     assert found["reserved_bytes"] <= memory_bytes
     assert found["reserved_bytes"] / 2 <= found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
 
 
 @pytest.mark.parametrize(("memory_bytes", "topology"), [(45_000_000, "mapped"), (200_000_000, "cached")])
 def test_a_topology_that_does_not_fit_holds_what_it_reserved(
-    graph_of_edges: Dataset, memory_bytes: int, topology: str
+    measuring: subprocess.Popen[str], graph_of_edges: Dataset, memory_bytes: int, topology: str
 ) -> None:
-    found = run(graph_of_edges, memory_bytes, "direct")
+    found = run(measuring, graph_of_edges, memory_bytes, "direct")
     assert found["topology"] == topology
     assert found["reserved_bytes"] <= memory_bytes
     assert found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
@@ -207,8 +236,8 @@ def test_a_topology_that_does_not_fit_holds_what_it_reserved(
         assert found["sampling_threads"] > 1, "small batches beside lists that are not held: reads are shared"
 
 
-def test_the_memory_store_is_told_apart_by_the_same_measure(dataset: Dataset) -> None:
-    found = run(dataset, 600_000_000, "memory")
+def test_the_memory_store_is_told_apart_by_the_same_measure(measuring: subprocess.Popen[str], dataset: Dataset) -> None:
+    found = run(measuring, dataset, 600_000_000, "memory")
     assert found["read_bytes"] < found["needed_bytes"]
     assert found["grown_bytes"] >= NUM_NODES * DIM * 4
 

@@ -67,7 +67,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Graph(dataset, stored_features(dataset), np.array(edges_of(dataset), np.int64).T.copy())
 
 
-@on_one_graph("sage", "gcn", "gat")
+@on_one_graph("gcn", "gat", "sage")
 def test_streamed_networks(graph: Graph, tmp_path: Path, model: str) -> None:
     """With a twentieth of the features' table as memory."""
     dim, num_classes = graph.features.shape[1], graph.dataset.num_classes
@@ -87,7 +87,7 @@ def test_streamed_networks(graph: Graph, tmp_path: Path, model: str) -> None:
         assert_close(rows, expected)
 
 
-@pytest.mark.parametrize("graph", GRAPHS, indirect=True)
+@pytest.mark.parametrize("graph", [GRAPHS[0], pytest.param(GRAPHS[1], marks=pytest.mark.slow)], indirect=True)
 def test_layers_by_batches(graph: Graph) -> None:
     dim, num_classes = graph.features.shape[1], graph.dataset.num_classes
     torch.manual_seed(0)

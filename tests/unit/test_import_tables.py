@@ -154,7 +154,7 @@ IDS = {
 
 @pytest.mark.parametrize("kind", IDS)
 @pytest.mark.parametrize("has_nodes", [True, False])
-@examples(5, [HealthCheck.function_scoped_fixture])
+@examples(3, [HealthCheck.function_scoped_fixture])
 @given(data=st.data(), style=st.sampled_from(["parquet", "csv"]), parts=st.integers(1, 3), group=st.integers(1, 9))
 def test_ids_are_numbered_as_a_dict_would(
     kind: str, has_nodes: bool, data: Any, style: str, parts: int, group: int
