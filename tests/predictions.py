@@ -15,6 +15,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import ArrayEdges
+from diskhop.dataset.name_lines import to_lines
 from diskhop.io.atomic import Injector
 from diskhop.io.checksums import sum_file
 from diskhop.predicting.columns import WORDS, Outputs
@@ -50,9 +51,9 @@ def node_dataset(
         if rows is not None and (np.diff(numbers) < 0).any():
             builder.add_positions("node", [order])
         if are_names:
-            builder.add_names("nodes", [_lines([str(name) for name in ids])], count)
+            builder.add_names("nodes", [to_lines(map(str, ids))], count)
         if classes is not None:
-            builder.add_names("classes", [_lines(classes)], len(classes))
+            builder.add_names("classes", [to_lines(classes)], len(classes))
         return builder.finish()
 
 
@@ -129,7 +130,3 @@ def check_manifest(folder: Path) -> dict[str, Any]:
         assert entry["bytes"] == len(content)
         assert entry["xxh3_64"] == f"{sum_file(content).digest:016x}"
     return manifest
-
-
-def _lines(names: list[str]) -> NDArray[np.uint8]:
-    return np.frombuffer("".join(f"{name}\n" for name in names).encode(), np.uint8)

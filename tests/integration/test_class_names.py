@@ -21,7 +21,7 @@ from diskhop.importing.run import import_graph
 from diskhop.importing.tables import class_names
 from tests.graphs import folder_bytes, random_pairs, threads_engine
 
-COLORS = ["rot", "Grün", 'a "b"', "blau, hell", "it's", "tab\tin it"]
+COLORS = ["rot", "Grün", 'a "b"', "blau, hell", "it's", "tab\tin it", "two\nlines, and \\n"]
 
 
 def write_tables(folder: Path, names: list[str | None], style: str = "parquet", column: str = "class") -> Path:
@@ -47,12 +47,12 @@ def imported(source: Path, destination: Path, **options: Any) -> Dataset:
 @pytest.mark.parametrize("style", ["parquet", "csv"])
 @pytest.mark.parametrize("order", ["input", "hot"])
 def test_texts_become_classes_in_the_order_of_their_names(tmp_path: Path, style: str, order: str) -> None:
-    texts: list[str | None] = [COLORS[(7 * number) % 6] for number in range(40)]
+    texts: list[str | None] = [COLORS[(5 * number) % len(COLORS)] for number in range(40)]
     texts[3], texts[9] = None, ""
     dataset = imported(write_tables(tmp_path / "source", texts, style), tmp_path / "graph", order=order)
     names = dataset.names("classes")
     assert names == sorted(COLORS)
-    assert (dataset.label_kind, dataset.num_classes) == ("classes", 6)
+    assert (dataset.label_kind, dataset.num_classes) == ("classes", len(COLORS))
     labels = dataset.labels()
     assert labels is not None
     assert [names[each] if each >= 0 else None for each in labels] == [text or None for text in texts]
@@ -88,10 +88,9 @@ def test_texts_that_name_no_classes_are_refused_in_one_line(tmp_path: Path, monk
         advice = "(use --label class|remove --label-kind)"
         with pytest.raises(SourceError, match=f"column 'class' is text, which names classes, .*; {advice}"):
             imported(source, tmp_path / "graph", **options)
-    for text, words in (("x" * 300, "of at most 256 bytes, got 'x"), ("two\nlines", "must be one line")):
-        write_tables(source, ["a", text] * 10)
-        with pytest.raises(SourceError, match=f"column 'class': a class name must be .*{words}|{words}"):
-            imported(source, tmp_path / "graph")
+    write_tables(source, ["a", "x" * 300] * 10)
+    with pytest.raises(SourceError, match="column 'class': a class name must have at most 256 bytes, got 'x"):
+        imported(source, tmp_path / "graph")
     write_tables(source, [f"name {number}" for number in range(20)])
     monkeypatch.setattr(class_names, "MOST_NAMES", 19)
     with pytest.raises(SourceError, match=r"must have at most 19 names, .*--label, or give the classes"):
@@ -103,7 +102,7 @@ def test_predictions_and_evaluations_have_the_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    texts: list[str | None] = [COLORS[(7 * number) % 6] for number in range(90)]
+    texts: list[str | None] = [COLORS[(5 * number) % len(COLORS)] for number in range(90)]
     write_tables(tmp_path / "source", texts)
     assert run(["import", "source", "graph"]) == 0
     assert run(["train", "graph", "--out", "run", "--epochs", "2", "--hidden", "8", "--memory", "200MB"]) == 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.names import read_names
 from diskhop.predicting.sizes import FORMATS
 from diskhop.protocols import NodeRows
 from tests.examples import examples
@@ -29,8 +30,8 @@ def sources(draw: st.DrawFn) -> tuple[list[Any], NDArray[np.int64] | None, NDArr
     kind = draw(st.sampled_from(["plain", "any", "names"]))
     ids: list[Any] = list(range(count))
     if kind == "names":
-        # Names are lines of a file: no line feed, and not empty.
-        names = st.text(st.sampled_from("ab1\t\r\"' ,\\é\u2028\x85\x00"), min_size=1, max_size=5)
+        # Names are lines of a file, so that line feeds are escaped there, and 'n' may follow a backslash.
+        names = st.text(st.sampled_from("an1\t\n\r\"' ,\\é\u2028\x85\x00"), min_size=1, max_size=5)
         ids = draw(st.lists(names, min_size=count, max_size=count, unique=True))
     elif kind == "any":
         most = draw(st.sampled_from([20, 2**33, 2**63 - 1]))
@@ -48,7 +49,7 @@ def read_back(folder: Path, format_name: str, dataset: Dataset) -> dict[str, Any
     if format_name == "npy":
         columns: dict[str, Any] = {path.stem: np.load(path) for path in folder.glob("*.npy")}
         ids = columns.pop("ids", None)
-        names = (folder / "ids.txt").read_bytes().decode().split("\n")[:-1] if ids is None else ids.tolist()
+        names = list(read_names(folder / "ids.txt")) if ids is None else ids.tolist()
         return {"id": names, **columns}
     with duckdb.connect() as connection:
         if format_name == "parquet":

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from diskhop.budget import Budget
 from diskhop.cli import run
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.name_lines import name_of
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
 from diskhop.importing.pbg.json_names import json_lines
@@ -385,7 +386,7 @@ def test_edges_and_names_are_streamed_not_loaded(tmp_path: Path) -> None:
 
 @examples(60)
 @given(
-    names=st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), max_size=8),
+    names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=8),
     indent=st.none() | st.integers(0, 4),
     is_ascii=st.booleans(),
     block_bytes=st.integers(1, 40),
@@ -398,7 +399,7 @@ def test_names_of_any_characters_come_out_as_lines(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("diskhop.importing.pbg.json_names._BLOCK_BYTES", block_bytes)
         content = b"".join(block.tobytes() for block in json_lines(path, len(names)))
-    assert content.decode().split("\n")[:-1] == names
+    assert list(map(name_of, content.decode().split("\n")[:-1])) == names
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 1 << 18])
@@ -421,14 +422,13 @@ def test_names_of_any_characters_come_out_as_lines(
         '["a"], "b"]',
         '["a\\x"]',
         '["a\nb"]',
-        '["a\\nb"]',
         '["\\ud800"]',
         '["\udc80"]',
         "[" * 100_000,
         "[" + " " * 300_000,
         '["' + "a" * 600_000 + '"]',
     ],
-    ids=range(22),
+    ids=range(21),
 )
 def test_what_is_no_list_of_names_is_one_line(tmp_path: Path, content: str, block_bytes: int) -> None:
     path = tmp_path / "names.json"

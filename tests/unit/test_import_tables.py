@@ -376,7 +376,10 @@ def edges_with(place: int, column: int, value: Any) -> list[list[Any]]:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"nodes": nodes_with(2, 0, None)}, r"nodes\.\w+, row 3: the id \(id\) must be text on one line, got nothing"),
+        (
+            {"nodes": nodes_with(2, 0, None)},
+            r"nodes\.\w+, row 3: the id \(id\) must be text that .* empty, got nothing",
+        ),
         (
             {"nodes": nodes_with(2, 0, "ana")},
             r"nodes\.\w+, row 3: has the same id 'ana' as .*nodes\.\w+, row 1; give every node",
@@ -428,7 +431,8 @@ def refused(source: Path, told: str, **options: Any) -> None:
         ("edges", "src\nana\n", r"edges\.csv: a row must have two columns, source and destination, got 1"),
         ("edges", "src,src\nana,ana\n", r"edges\.csv, line 1: 'src,src' may be a header or a row"),
         ("edges", "src,dst\n1,2\n", r"ids must be of one kind, got 'dst' of the edges .* and 'id' of the nodes"),
-        ("edges", 'src,dst\nana,"b\nen"\n', r"edges\.csv, row 1: the destination \(dst\) must be text on one line"),
+        ("edges", 'src,dst\nana,"b\nen"\n', r"edges\.csv, row 1: the destination must be .*, got 'b\\nen'; add"),
+        ("edges", '# a\nsrc,dst\nana,"b\n#en\n"\n', r"edges\.csv: has a field of several lines, .* as Parquet"),
         (
             "nodes",
             "id,a\nana,x\nben,2\ncem,3\ndan,4\n",

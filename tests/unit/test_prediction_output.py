@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from diskhop.config.parse import parse_words
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.names import read_names
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, FormatError, PredictionError
 from diskhop.predicting.columns import Outputs, default_words
 from diskhop.predicting.rows import ArrayRows
@@ -28,7 +29,7 @@ from diskhop.protocols import NodeRows
 from tests.graphs import folder_bytes, make_dataset
 from tests.predictions import ALL, TINY, check_manifest, node_dataset, rows_of, values_of, write
 
-NAMES = ["ana\tb", 'c"em', "d\re", "élise", " x ", "NA", "7"]
+NAMES = ["ana\tb\nn", 'c"em', "d\re\\", "élise", " x ", "NA", "7"]
 HOT = np.array([3, 0, 6, 1, 5, 2, 4])
 
 
@@ -199,14 +200,14 @@ def test_a_split_is_written_alone(dataset: Dataset, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_classes_have_the_names_of_the_source(tmp_path: Path, format_name: str) -> None:
-    classes = ["cat", "d\tog", '"', "unused"]
+    classes = ["cat", "d\tog\n\\n", '"', "unused"]
     dataset = node_dataset(tmp_path / "graph", NAMES, rows=HOT, classes=classes)
     tables = rows_of(dataset)
     out = tmp_path / "out"
     write(out, dataset, tables, Outputs(words=("class",)), format_name=format_name)
     expected = {NAMES[row]: classes[number] for row, number in zip(HOT, values_of(tables)["class"], strict=True)}
     if format_name == "npy":
-        names, found = ((out / f"{name}.txt").read_bytes().decode().split("\n")[:-1] for name in ("ids", "class"))
+        names, found = (list(read_names(out / f"{name}.txt")) for name in ("ids", "class"))
         assert names == NAMES
         assert dict(zip(names, found, strict=True)) == expected
     elif format_name == "parquet":
@@ -383,6 +384,9 @@ def test_damaged_names_are_refused(named: Dataset, tmp_path: Path) -> None:
     path.write_bytes(content.replace(b"NA", b"\xff\xff"))
     with pytest.raises(FormatError, match=r"nodes\.txt: is damaged"):
         write(tmp_path / "out", named, rows_of(named))
+    path.write_bytes(content.replace(b"\\n", b"\\x"))
+    with pytest.raises(FormatError, match=r"nodes\.txt: is damaged"):
+        write(tmp_path / "another", named, rows_of(named))
     path.write_bytes(content.replace(b"\n", b" ", 1))
     with pytest.raises(FormatError, match=r"nodes\.txt: has 6 lines for 7 nodes"):
         write(tmp_path / "other", named, rows_of(named))

@@ -34,6 +34,7 @@ from diskhop.dataset.files import (
 from diskhop.dataset.id_map import IdMap
 from diskhop.dataset.made_features import MadeFeatures, made_features
 from diskhop.dataset.manifest import EDGE, NODE, FileEntry, Manifest
+from diskhop.dataset.name_lines import name_of
 from diskhop.dataset.node_set import NodeSet, group_of
 from diskhop.dataset.type_map import TypeMap
 from diskhop.errors import ConfigError, FormatError
@@ -275,9 +276,10 @@ class Dataset:
             return None
         relative = f"names/{what}.txt"
         try:
-            return self._arrays.read(relative, np.uint8).tobytes().decode("utf-8").split("\n")[:-1]
-        except UnicodeDecodeError:
-            raise FormatError(f"{self.path / relative}: is not UTF-8; import the graph again") from None
+            lines = self._arrays.read(relative, np.uint8).tobytes().decode("utf-8").split("\n")[:-1]
+            return list(map(name_of, lines))
+        except ValueError:
+            raise FormatError(f"{self.path / relative}: is not UTF-8 text of names; import the graph again") from None
 
     @property
     def only_nodes(self) -> NodeSet:

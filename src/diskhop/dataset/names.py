@@ -1,4 +1,4 @@
-"""Names of nodes, entities or relations: one per line of a file, streamed in the order of ids."""
+"""Names of nodes, entities or relations: one per line of a file (name_lines.py), streamed in the order of ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError, FormatError
+from diskhop.dataset.name_lines import damaged_names, name_of
+from diskhop.errors import ConfigError
 
 # Digits of the largest id, and characters of a name in an error.
 _MOST_DIGITS, _MOST_SHOWN = 19, 60
@@ -25,11 +26,9 @@ def read_names(path: Path) -> Iterator[str]:
     try:
         with path.open("rb") as lines:
             for line in lines:
-                yield line.removesuffix(b"\n").decode()
-    except UnicodeDecodeError:
-        raise FormatError(
-            f"{path}: is damaged; 'diskhop verify' names the blocks: copy or import the dataset again"
-        ) from None
+                yield name_of(line.removesuffix(b"\n").decode())
+    except ValueError:
+        raise damaged_names(path) from None
 
 
 class Names:

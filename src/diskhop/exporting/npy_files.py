@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.build.files import DatasetFiles
-from diskhop.dataset.files import read_blocks
+from diskhop.dataset.name_lines import read_plain
 
 
 def write_npy(
@@ -40,14 +40,17 @@ def write_number(files: DatasetFiles, relative: str, value: int) -> None:
 
 
 def write_names(files: DatasetFiles, relative: str, path: Path) -> None:
-    """Write the names in a dataset's file as gzip lines, with the same bytes every time."""
+    """Write the names in a dataset's file as plain lines in gzip, with the same bytes every time.
+
+    Raises ConfigError for a name with a line feed.
+    """
     files.write(relative, _packed(path))
 
 
 def _packed(path: Path) -> Iterator[NDArray[np.uint8]]:
     packed = BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as stream:
-        for block in read_blocks(path):
+        for block in read_plain(path):
             stream.write(block.data)
             yield _taken(packed)
     yield _taken(packed)

@@ -1,4 +1,4 @@
-"""Lists of names in a folder of arrays: `entities.txt.gz`, one line per id."""
+"""Lists of names in a folder of arrays: `entities.txt.gz`, one plain line per id."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.name_lines import escape_plain
 from diskhop.errors import SourceError
 from diskhop.importing.source_file import source_errors
 
 
 def name_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield the content of a list of names, which must be `count` lines of UTF-8."""
+    """Yield the lines (see dataset/name_lines.py) of a list of names, which must be `count` plain lines of UTF-8."""
     where = str(path)
     decoder = codecs.getincrementaldecoder("utf-8")()
     num_lines = 0
@@ -34,7 +35,7 @@ def name_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
             last = block[-1:]
             if num_lines > count:
                 break  # the list may be much longer
-            yield np.frombuffer(block, np.uint8)
+            yield escape_plain(np.frombuffer(block, np.uint8))
     if last != b"\n":
         num_lines += 1
         yield np.frombuffer(b"\n", np.uint8)

@@ -6,5 +6,6 @@ _SHOWN_CHARACTERS = 60
 
 
 def shorten(value: str) -> str:
-    """Quote a value, of a long one the beginning."""
-    return f"'{value}'" if len(value) <= _SHOWN_CHARACTERS else f"'{value[:_SHOWN_CHARACTERS]}...'"
+    """Quote a value on one line, of a long one the beginning."""
+    shown = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
+    return "'" + shown.replace("\n", "\\n").replace("\r", "\\r") + "'"

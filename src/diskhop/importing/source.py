@@ -69,7 +69,7 @@ class NameList:
     """Names of ids 0 to count - 1.
 
     count: number of names.
-    lines: opens the names as UTF-8 lines, in blocks of bytes.
+    lines: opens the names as lines (see dataset/name_lines.py), in blocks of bytes.
     reserved_bytes: memory that is reserved while they are read.
     """
 

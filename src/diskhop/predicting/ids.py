@@ -1,7 +1,7 @@
 """Ids of nodes as the source has them: numbers, or names, found by the nodes' rows in bounded memory.
 
-Names are in a file, one per line, in the order of the ids. They are looked up through the places of the lines, which a
-task finds once and keeps on disk.
+Names are in a file, one per line (see dataset/name_lines.py), in the order of the ids. They are looked up through the
+places of the lines, which a task finds once and keeps on disk.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.files import map_array, read_blocks
 from diskhop.dataset.id_map import positions_of_ids
+from diskhop.dataset.name_lines import damaged_names, name_of
 from diskhop.dataset.names import as_shown
 from diskhop.errors import FormatError
 from diskhop.predicting.sizes import ID_BYTES, RANKING_BYTES
@@ -82,14 +84,24 @@ class _Names:
         try:
             names.validate(full=True)
         except pa.ArrowInvalid:
-            raise FormatError(
-                f"{self._path}: is damaged; 'diskhop verify' names the blocks: copy or import the dataset again"
-            ) from None
+            raise damaged_names(self._path) from None
+        names = self._unescaped(names)
         if (np.diff(order) > 0).all():
             return names
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return names.take(pa.array(back))
+
+    def _unescaped(self, lines: pa.Array) -> pa.Array:
+        """Return the names on lines."""
+        is_escaped = pc.match_substring(lines, "\\")
+        if not pc.any(is_escaped).as_py():
+            return lines
+        try:
+            names = list(map(name_of, lines.filter(is_escaped).to_pylist()))
+        except ValueError:
+            raise damaged_names(self._path) from None
+        return pc.replace_with_mask(lines, is_escaped, pa.array(names, lines.type))
 
     def _copied(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> pa.Array:
         offsets = np.zeros(len(starts) + 1, np.int64)

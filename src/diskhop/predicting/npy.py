@@ -1,6 +1,6 @@
 """Writes predictions as arrays, one .npy file per column, with the nodes in the order of dataset.node_ids().
 
-Names have no line feeds, so ids that are names are ids.txt, one per line, and classes with names are class.txt.
+Ids that are names are ids.txt, one per line, and classes with names are class.txt: lines as in name_lines.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from diskhop.dataset.name_lines import to_lines
 from diskhop.dataset.sort.moved_rows import RowMover
 from diskhop.predicting.arrow import single_values
 from diskhop.predicting.files import ByteSink, PredictionFile
@@ -50,7 +51,7 @@ class Arrays:
         column = next(each for each in self._table.columns if each.name == word)
         if word == "class" and self._table.class_names is not None:
             for rows in self._in_order(word, column.row_bytes, threads):
-                sink.write(_lines(single_values(self._table, word, rows.reshape(-1).view("<i8"))))
+                sink.write(to_lines(single_values(self._table, word, rows.reshape(-1).view("<i8")).to_pylist()))
             return
         shape = (self._table.count, column.width) if column.width else (self._table.count,)
         sink.write(_header(column.dtype, shape))
@@ -62,7 +63,7 @@ class Arrays:
             sink.write(_header("int64", (self._table.count,)))
         for first, stop in row_ranges(self._table.count, self._table.sizes.group_rows):
             ids = self._table.ids.of(self._rows(first, stop))
-            sink.write(_lines(ids) if self._table.ids.are_names else _bytes_of(ids))
+            sink.write(to_lines(ids.to_pylist()) if isinstance(ids, pa.Array) else _bytes_of(ids))
 
     def _rows(self, first: int, stop: int) -> NodeRows:
         """Return the rows of the nodes at some places of the source's order."""
@@ -102,7 +103,3 @@ def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
 def _bytes_of(values: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the bytes of values, little-endian."""
     return np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
-
-
-def _lines(names: pa.Array) -> bytes:
-    return "".join(f"{name}\n" for name in names.to_pylist()).encode()

@@ -357,7 +357,7 @@ class DatasetBuilder:
         )
 
     def add_names(self, what: str, blocks: Iterable[NDArray[np.uint8]], count: int) -> None:
-        """Write `count` names as UTF-8 lines in the order of ids."""
+        """Write `count` names, given as lines (see name_lines.py), in the order of ids."""
         self._files.write(f"names/{what}.txt", blocks)
         self._names[what] = count
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.attribute_info import AttributeInfo
+from diskhop.dataset.name_lines import to_lines
 from diskhop.errors import SourceError
 from diskhop.importing.estimate import EDGES_PER_NODE, Load
 from diskhop.importing.evidence.decisions import Decision
@@ -222,7 +223,7 @@ def _name_lines(entities: Path, number: int, work: ImportTools) -> Iterator[NDAr
     with work.budget.reserve("names", duck_bytes), Duck(duck_bytes, 1, work.spill) as duck:
         query = f"SELECT name FROM {read_parquet(entities)} WHERE type = {number}"
         for rows in duck.stream(query, _NAMES_PER_BLOCK):
-            yield np.frombuffer("".join(f"{name}\n" for (name,) in rows).encode(), np.uint8)
+            yield to_lines(name for (name,) in rows)
 
 
 def _text_file(path: Path) -> TextFile:

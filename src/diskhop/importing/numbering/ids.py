@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import IdSet
 from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.name_lines import to_lines
 from diskhop.importing.source import NameList
 from diskhop.importing.tools import ImportTools
 from diskhop.io.atomic import destination_errors
@@ -151,7 +152,7 @@ def _name_lines(path: Path, work: ImportTools) -> Iterator[NDArray[np.uint8]]:
     with work.budget.reserve("names", duck_bytes), Duck(duck_bytes, 1, work.spill) as duck:
         # The file is in the order of the ids. Joining lines in DuckDB would take several times their length.
         for rows in duck.stream(f"SELECT name FROM read_parquet({quoted(path)})", _NAMES_PER_BLOCK):
-            yield np.frombuffer("".join(f"{name}\n" for (name,) in rows).encode(), np.uint8)
+            yield to_lines(name for (name,) in rows)
 
 
 def _read_set(path: Path, limit: int) -> SetOfIds:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.manifest import MOST_COUNT
+from diskhop.dataset.name_lines import to_lines
 from diskhop.errors import SourceError
 from diskhop.importing.pbg.json_names import json_lines
 from diskhop.importing.source import NameList
@@ -246,8 +247,7 @@ def _relation_names(
     if num_relations is None:
         return {}
     if configuration is not None and not configuration.are_dynamic:
-        content = "".join(f"{relation.name}\n" for relation in configuration.relations).encode()
-        lines = partial(iter, (np.frombuffer(content, np.uint8),))
+        lines = partial(iter, (to_lines(relation.name for relation in configuration.relations),))
         return {RELATIONS: NameList(count=num_relations, lines=lines)}
     path = source / _RELATION_NAMES
     if not path.exists():

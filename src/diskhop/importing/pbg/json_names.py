@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.name_lines import to_lines
 from diskhop.errors import SourceError
 from diskhop.importing.source_file import source_errors
 
@@ -22,17 +23,16 @@ _STRINGS = re.compile(rf'(?:{_BLANK}"[^"\\]*+(?:\\.[^"\\]*+)*+"{_BLANK},)*+', re
 
 
 def json_lines(path: Path, count: int, *, block_bytes: int = _BLOCK_BYTES) -> Iterator[NDArray[np.uint8]]:
-    """Yield the names of a file, which must be `count`, as UTF-8 lines; the file is read in blocks of block_bytes."""
+    """Yield the names of a file, which must be `count`, as lines (see dataset/name_lines.py).
+
+    block_bytes: bytes of the file in memory at a time.
+    """
     num_names = 0
     for names in _blocks_of_names(path, block_bytes):
-        lines = "\n".join(names)
-        if lines.count("\n") >= len(names):
-            number = next(number for number, name in enumerate(names, num_names) if "\n" in name)
-            raise SourceError(f"{path}: name {number} must be one line, got a line feed in it; remove it")
         num_names += len(names)
         with source_errors(str(path)):  # JSON allows half of a surrogate pair, which UTF-8 does not
-            content = f"{lines}\n".encode()
-        yield np.frombuffer(content, np.uint8)
+            lines = to_lines(names)
+        yield lines
     if num_names != count:
         raise SourceError(f"{path}: has {num_names} names for {count} ids; give one name per id")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.name_lines import to_lines
 from diskhop.errors import SourceError
 from diskhop.importing.shorten import shorten
 from diskhop.importing.source import NameList
@@ -47,7 +48,7 @@ class ClassNames:
         """Return the names as lines."""
 
         def read() -> Iterator[NDArray[np.uint8]]:
-            yield np.frombuffer("".join(f"{name}\n" for name in self.names).encode(), np.uint8)
+            yield to_lines(self.names)
 
         return NameList(count=len(self.names), lines=read)
 
@@ -55,15 +56,14 @@ class ClassNames:
 def find_class_names(rows: TableRows, column: TableColumn, duck: Duck, work: ImportTools) -> ClassNames:
     """Collect the texts of a column. Their memory stays reserved until `work.held` closes.
 
-    Raises SourceError for too many texts, and for one that is too long or has several lines.
+    Raises SourceError for too many texts, and for one that is too long.
     """
     text = _text(column)
-    unfit = f"contains({text}, chr(10)) OR strlen({text}) > {MOST_NAME_BYTES}"
-    found = duck.fetch(f"SELECT {text} FROM {rows.sql} WHERE {unfit} LIMIT 1")[0]
+    found = duck.fetch(f"SELECT {text} FROM {rows.sql} WHERE strlen({text}) > {MOST_NAME_BYTES} LIMIT 1")[0]
     where = f"{rows.table.shown}, column '{column.name}'"
     if len(found):
         raise SourceError(
-            f"{where}: a class name must be one line of at most {MOST_NAME_BYTES} bytes, got {shorten(str(found[0]))}; "
+            f"{where}: a class name must have at most {MOST_NAME_BYTES} bytes, got {shorten(str(found[0]))}; "
             "name another column with --label"
         )
     select = f"SELECT DISTINCT {text} AS name FROM {rows.sql} WHERE coalesce({text}, '') <> '' LIMIT {MOST_NAMES + 1}"

@@ -12,6 +12,7 @@ from diskhop.errors import SourceError
 from diskhop.importing.numbering.ids import count_listed
 from diskhop.importing.numbering.pairs import ENDS, write_pairs
 from diskhop.importing.numbering.tasks import read_parquet as read_work
+from diskhop.importing.shorten import shorten
 from diskhop.importing.tables.files import TableColumn, read_csv, read_parquet, source_faults
 from diskhop.importing.tables.rows import TableRows
 from diskhop.importing.tables.texts import Scan, clean_text, require_all, scan_text
@@ -45,6 +46,8 @@ class KeepText:
                 clean_text(text, self.file, self.layout, cleaned)
                 text = cleaned
             self._convert(text, path, found)
+            if text == cleaned:
+                self._require_plain(path)
         finally:
             cleaned.unlink(missing_ok=True)
 
@@ -54,6 +57,16 @@ class KeepText:
         with source_faults({text: self.file.path}):
             self.duck.run(f"COPY (SELECT {taken} FROM {rows}) TO {quoted(path)} ({parquet_with(found.counts)})")
         require_all(self.file.path, found, count_listed(path, self.duck))
+
+    def _require_plain(self, path: Path) -> None:
+        """Raise SourceError for a field of several lines: cleaning takes each line for itself."""
+        is_long = " OR ".join(f"contains({column.sql}, chr(10))" for column in self.columns)
+        (rows,) = self.duck.fetch(f"SELECT count(*) FROM {read_work(path)} WHERE {is_long}")
+        if rows[0]:
+            raise SourceError(
+                f"{self.file.path}: has a field of several lines, and comments or blanks between columns; remove the "
+                "comments, or give the table as Parquet"
+            )
 
 
 @dataclass(frozen=True)
@@ -81,8 +94,9 @@ class ListNodes:
         if len(repeated):
             name = quoted(str(repeated[0]))
             (rows,) = self.duck.fetch(f"SELECT id FROM {listed} WHERE name = {name} ORDER BY id LIMIT 2")
+            shown = shorten(str(repeated[0]))
             first, second = (self.rows.place(int(row)) for row in rows)
-            raise SourceError(f"{second}: has the same id {name} as {first}; give every node a different id")
+            raise SourceError(f"{second}: has the same id {shown} as {first}; give every node a different id")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from diskhop.config.predict import ALL_NODES
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_arrays import read_id_array
 from diskhop.dataset.manifest import SPLIT_NAMES
+from diskhop.dataset.name_lines import name_of
 from diskhop.errors import ConfigError
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runs.nodes.measured import read_measured_parts
@@ -23,8 +26,8 @@ _BYTES_PER_NODE = 48
 def find_nodes(classifier: OpenClassifier, dataset: Dataset, nodes: str, budget: Budget) -> NodeRows | None:
     """Find the rows of nodes, ascending; None for all.
 
-    nodes: all, a part of the split, or a file: .npy with integer ids, or text with an id or name per line. Without a
-        stored split, the run's own dataset has the one that its training drew.
+    nodes: all, a part of the split, or a file: .npy with integer ids, or text with an id or name per line, as in
+        predicted ids.txt. Without a stored split, the run's own dataset has the one that its training drew.
     Raises ConfigError for an unknown part, an unreadable file and an id that no node has.
     """
     if nodes == ALL_NODES:
@@ -41,7 +44,7 @@ def find_nodes(classifier: OpenClassifier, dataset: Dataset, nodes: str, budget:
     if path.suffix == ".npy":
         return _rows_of_ids(dataset, path, read_id_array(path, "--nodes").astype(np.int64), budget)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode()  # a name may have a carriage return
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is no text; --nodes needs .npy, or one node id per line") from None
     lines = text.removesuffix("\n").split("\n") if text else []
@@ -49,10 +52,21 @@ def find_nodes(classifier: OpenClassifier, dataset: Dataset, nodes: str, budget:
     if names is None:
         return _rows_of_ids(dataset, path, _read_ids(path, lines), budget)
     numbers = {name: number for number, name in enumerate(names)}
-    unknown = next((line for line in lines if line not in numbers), None)
-    if unknown is not None:
-        raise ConfigError(f"{path}: '{unknown}' is the name of no node of {dataset.path}; correct it, or leave it out")
-    return _rows_of_ids(dataset, path, np.array([numbers[line] for line in lines], np.int64), budget)
+    found = [_number_of(line, numbers, path, dataset) for line in lines]
+    return _rows_of_ids(dataset, path, np.array(found, np.int64), budget)
+
+
+def _number_of(line: str, numbers: Mapping[str, int], path: Path, dataset: Dataset) -> int:
+    """Return the number of the name on a line: the line itself, or with escapes (see dataset/name_lines.py)."""
+    number = numbers.get(line)
+    if number is None:
+        with contextlib.suppress(ValueError):
+            number = numbers.get(name_of(line))
+    if number is None:
+        number = numbers.get(line.removesuffix("\r"))
+    if number is None:
+        raise ConfigError(f"{path}: '{line}' is the name of no node of {dataset.path}; correct it, or leave it out")
+    return number
 
 
 def _rows_of_part(classifier: OpenClassifier, dataset: Dataset, part: str, budget: Budget) -> NodeRows:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.name_lines import to_lines
 from diskhop.errors import ConfigError
 from diskhop.importing.arrays.loads import load_of_edge_values
 from diskhop.importing.estimate import EDGES_PER_NODE, Load
@@ -201,4 +202,4 @@ def _names_of(rows: TableRows, column: TableColumn, work: ImportTools) -> NameLi
 def _name_lines(rows: TableRows, column: TableColumn, work: ImportTools) -> Iterator[NDArray[np.uint8]]:
     with open_duck(work, work.budget.available_bytes // 2, 1) as duck, rows.faults():
         for block in duck.stream(f"SELECT {id_value(column, 'string', 'name')} FROM {rows.sql}", _NAMES_PER_BLOCK):
-            yield np.frombuffer("".join(f"{name}\n" for (name,) in block).encode(), np.uint8)
+            yield to_lines(name for (name,) in block)
