@@ -124,6 +124,23 @@ class Dataset:
         other.nodes = {name: nodes.without_features() for name, nodes in self.nodes.items()}
         return other
 
+    def of_node_type(self, name: str) -> Dataset:
+        """Return the nodes of one type alone, without edges."""
+        other = self.with_nodes({name: self.nodes[name]})
+        other.edges, other._merged = {}, None
+        return other
+
+    def with_nodes(self, nodes: Mapping[str, NodeSet]) -> Dataset:
+        """Return the same dataset with other values of its nodes."""
+        other = copy(self)
+        other.nodes = nodes
+        return other
+
+    @property
+    def has_several_types(self) -> bool:
+        """Whether there are several types of nodes or of edges."""
+        return len(self.nodes) > 1 or len(self.edges) > 1
+
     @property
     def is_typed(self) -> bool:
         """Whether nodes and edges have types of their own, as in PyG's HeteroData."""

@@ -18,10 +18,14 @@ from torch_geometric.sampler import NumNeighbors
 
 from diskhop.config.options import require
 from diskhop.config.sampler import ARRANGING
+from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.type_map import EdgeEnds
 from diskhop.errors import ConfigError
 from diskhop.loaders.checks import require_flags, whole_numbers
 from diskhop.protocols import SamplerSpec
 from diskhop.sampling.neighbor_ways import NeighborWays
+from diskhop.sampling.type_fanouts import with_fanouts
 
 # Values that change nothing, and the reason to refuse any other.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -101,15 +105,13 @@ def seed_of(seed: int, generator: torch.Generator | None) -> int:
     return int(torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator))
 
 
-def resolve_sampler(
-    num_neighbors: Any, ways: NeighborWays, edge_type: tuple[str, str, str] | None = None
-) -> SamplerSpec:
+def resolve_sampler(num_neighbors: Any, ways: NeighborWays, edge_types: Sequence[EdgeEnds] = ()) -> SamplerSpec:
     """Return the sampler of fan-outs, or the sampler given.
 
     ways: how neighbours are drawn.
-    edge_type: the only type of edges, whose fan-outs may be in a dict; None: edges have no type.
+    edge_types: types of the edges, whose fan-outs may be in a dict; empty: edges have no type.
     """
-    num_neighbors = _fanouts_of_type(num_neighbors, edge_type)
+    num_neighbors = _fanouts_of_types(num_neighbors, edge_types)
     if isinstance(num_neighbors, SamplerSpec):
         if num_neighbors.kind in ARRANGING:
             raise ConfigError(
@@ -121,26 +123,41 @@ def resolve_sampler(
             given = ", ".join(name for name, _ in ways.parameters())
             raise ConfigError(f"num_neighbors is a SamplerSpec, which says itself how to draw; set {given} in it")
         return num_neighbors
+    if edge_types and isinstance(num_neighbors, dict):
+        # Every type has fan-outs of its own, so that those of the spec only tell the number of hops.
+        most = [ALL_NEIGHBORS if min(hop) < 0 else max(1, *hop) for hop in zip(*num_neighbors.values(), strict=True)]
+        return with_fanouts(ways.spec(most), num_neighbors)
     if isinstance(num_neighbors, str | dict) or not isinstance(num_neighbors, Sequence):
         shown = reprlib.repr(num_neighbors)
         raise ConfigError(f"num_neighbors must be a list with one count per hop, got {shown}; pass [10, 10]")
     return ways.spec(whole_numbers("num_neighbors", num_neighbors, "[10, 10]"))
 
 
-def _fanouts_of_type(num_neighbors: Any, edge_type: tuple[str, str, str] | None) -> Any:
-    """Return the fan-outs of the only edge type, which PyG takes in a dict or in NumNeighbors."""
-    if isinstance(num_neighbors, NumNeighbors) and edge_type is None:
+def edge_types_of(dataset: Dataset) -> list[EdgeEnds]:
+    """Return the edge types of a graph as PyG names them; none if edges have no type."""
+    if dataset.types is not None:
+        return [edges.ends for edges in dataset.types.edges]
+    return [dataset.only_edges.ends] if dataset.is_typed else []
+
+
+def _fanouts_of_types(num_neighbors: Any, edge_types: Sequence[EdgeEnds]) -> Any:
+    """Return the fan-outs by edge type, which PyG takes in a dict or in NumNeighbors; a list if all types have it."""
+    if isinstance(num_neighbors, NumNeighbors) and not edge_types:
         return num_neighbors.values
-    if edge_type is None or not isinstance(num_neighbors, dict | NumNeighbors):
+    if not edge_types or not isinstance(num_neighbors, dict | NumNeighbors):
         return num_neighbors
     try:
         given = NumNeighbors(num_neighbors) if isinstance(num_neighbors, dict) else num_neighbors
-        return given.get_values([edge_type])[edge_type]
+        values = NumNeighbors(given.values, given.default).get_values(list(edge_types))
     except (ValueError, TypeError, AssertionError) as error:
+        example = f"num_neighbors={{{edge_types[0]}: [10, 10]}}"
         raise ConfigError(
-            f"num_neighbors must be a list, or of the edge type {edge_type}, got {reprlib.repr(num_neighbors)} "
-            f"({error}); pass num_neighbors={{{edge_type}: [10, 10]}}"
+            f"num_neighbors must be a list, or one per type, of the edge types {', '.join(map(str, edge_types))}, got "
+            f"{reprlib.repr(num_neighbors)} ({error}); pass {example}"
         ) from None
+    by_type = {ends: whole_numbers("num_neighbors", each, "[10, 10]") for ends, each in values.items()}
+    fanouts = list(by_type.values())
+    return fanouts[0] if all(each == fanouts[0] for each in fanouts) else by_type
 
 
 def _anything(_name: str, _value: Any) -> None:

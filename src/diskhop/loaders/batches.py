@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data, HeteroData
 
 from diskhop.config.options import require
-from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
+from diskhop.dataset.node_set import NodeSet
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.repeated import repeat_seeds
 from diskhop.nn.layers.aggregate import Block
@@ -26,7 +26,7 @@ from diskhop.pipeline.batch_values import OpenValues
 from diskhop.protocols import NodeIds, NodeRows, SampledBatch, SeedTimes
 
 Batch: TypeAlias = Data | HeteroData
-_OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
+OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
 
 
 class BatchSeedValues(NamedTuple):
@@ -82,8 +82,7 @@ class BatchMaker:
         self._node_type = dataset.only_nodes.name if dataset.is_typed else None
         self._edge_type = dataset.only_edges.ends if dataset.is_typed else None
         self._make = make or (HeteroData if dataset.is_typed else Data)
-        x = dataset.only_nodes.attributes.get("x")
-        self._x_info = None if x is None or x.stored_as != "features" else x
+        self._nodes_read = dataset.only_nodes
         self._data = data
 
     def make(
@@ -110,7 +109,7 @@ class BatchMaker:
         """Make a batch of links. x: features of its nodes, with no columns where there are none."""
         batch = self.make_graph(sampled, x)
         nodes, edges = self._nodes_of(batch), self._edges_of(batch)
-        for name in _OF_LINKS:
+        for name in OF_LINKS:
             # The graph may have attributes of these names, which a batch must not give as those of its links.
             edges.pop(name, None)
         for part, own in ((nodes, values.of_nodes), (edges, values.of_edges)):
@@ -152,8 +151,7 @@ class BatchMaker:
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """Return features in the dtype that batches have them in."""
-        x = _converted(x, self._x_info)
-        return x if self._out_dtype is None else x.to(self._out_dtype)
+        return features_in(x, self._nodes_read, self._out_dtype)
 
     def _nodes(self, sampled: SampledBatch, x: torch.Tensor) -> dict[str, torch.Tensor]:
         values = self.values.of_nodes(sampled.node_ids)
@@ -186,8 +184,9 @@ def features_of(x: torch.Tensor, places: NDArray[np.int64]) -> torch.Tensor:
     return torch.from_numpy(x.numpy()[places])
 
 
-def _converted(x: torch.Tensor, info: AttributeInfo | None) -> torch.Tensor:
-    """Return features in the dtype that the source had them in. info: what is known of that."""
-    if info is None or x.dtype == getattr(torch, info.dtype):
-        return x
-    return torch.from_numpy(x.numpy().astype(info.stored_dtype))
+def features_in(x: torch.Tensor, nodes: NodeSet, out_dtype: torch.dtype | None) -> torch.Tensor:
+    """Return stored features in the dtype that batches have them in: out_dtype, else that of the source."""
+    info = nodes.attributes.get("x")
+    if info is not None and info.stored_as == "features" and x.dtype != getattr(torch, info.dtype):
+        x = torch.from_numpy(x.numpy().astype(info.stored_dtype))
+    return x if out_dtype is None else x.to(out_dtype)

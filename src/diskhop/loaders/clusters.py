@@ -182,7 +182,7 @@ class ClusterLoader(PlannedLoader):
     def _run(
         self, order: NodeIds | None, numbers: Sequence[int], batch_size: int, purpose: Purpose, epoch: int
     ) -> BatchStream:
-        pipeline, maker = self._graph.get()
+        pipeline, maker = self._graph.get_for_one_type()
         wanted = Pass(
             seeds=NodeRows(self._order_of(epoch) if order is None else order),
             numbers=numbers,

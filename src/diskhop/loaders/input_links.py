@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.config.options import require
-from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.id_map import IdMap, find_ids
+from diskhop.dataset.id_map import find_ids
 from diskhop.errors import ConfigError
+from diskhop.loaders.link_types import LinkType
 from diskhop.loaders.node_arrays import node_array
 from diskhop.protocols import SeedTimes, SourceIds
 from diskhop.sampling.graph_links import GraphEnds
@@ -71,9 +71,8 @@ class InputLinks:
 
 
 def resolve_input_links(
-    dataset: Dataset,
-    id_map: IdMap,
-    given: Any,
+    of: LinkType,
+    index: Any,
     budget: Budget,
     *,
     label: Any = None,
@@ -83,14 +82,14 @@ def resolve_input_links(
 ) -> InputLinks:
     """Find the links. Raises ConfigError for ends that are no nodes and for other values, BudgetError.
 
+    of: edge type of the links. index: pairs of ids; None: all edges of the type.
     budget: for sorting all edges; the caller reserves what is kept.
     label, time, input_id: one per link; of all edges, one per edge of the source.
     keeps_order: whether links are wanted in the order of their numbers.
     """
-    index = _of_type(dataset, given)
     if index is None:
-        return _all_edges(dataset, budget, label=label, time=time, input_id=input_id, keeps_order=keeps_order)
-    ends = _pairs(id_map, index)
+        return _all_edges(of, budget, label=label, time=time, input_id=input_id, keeps_order=keeps_order)
+    ends = _pairs(of, index)
     num_links = ends.shape[1]
     return InputLinks(
         ends=GivenEnds(ends),
@@ -100,17 +99,16 @@ def resolve_input_links(
     )
 
 
-def _all_edges(
-    dataset: Dataset, budget: Budget, *, label: Any, time: Any, input_id: Any, keeps_order: bool
-) -> InputLinks:
-    num_edges, numbers = dataset.num_edges, dataset.edge_ids()
-    if num_edges == 0:
-        raise ConfigError(f"{_ARGUMENT} is not given, and {dataset.path} has no edges; pass pairs of ids")
+def _all_edges(of: LinkType, budget: Budget, *, label: Any, time: Any, input_id: Any, keeps_order: bool) -> InputLinks:
+    edges, path = of.edges, of.dataset.path
+    if edges is None or edges.num_edges == 0:
+        raise ConfigError(f"{_ARGUMENT} is not given, and {path} has no edges; pass pairs of ids")
+    num_edges, numbers = edges.num_edges, edges.edge_ids()
     values = {"edge_label": label, "edge_label_time": time, "input_id": input_id}
     named = [name for name, value in values.items() if value is not None]
     if numbers is None and named:
         raise ConfigError(
-            f"{named[0]} is one per edge of the source, and {dataset.path} does not keep their numbers; "
+            f"{named[0]} is one per edge of the source, and {path} does not keep their numbers; "
             f"pass {_ARGUMENT} as well, or import the graph with --edge-ids keep"
         )
     # Edges that were added or merged at import have numbers of edges of the source.
@@ -118,7 +116,11 @@ def _all_edges(
     most = num_edges if highest == num_edges else np.iinfo(np.int64).max
     times = _whole_numbers("edge_label_time", time, highest, most)
     return InputLinks(
-        ends=GraphEnds(dataset.topology, dataset.hash),
+        ends=GraphEnds(
+            edges.topology,
+            of.dataset.hash if of.ends is None else f"{of.dataset.hash} {'__'.join(of.ends)}",
+            first_rows=(of.source.first_row, of.destination.first_row),
+        ),
         numbers=numbers,
         order=_order_of(numbers, budget) if keeps_order and numbers is not None else None,
         labels=_labels(label, highest, most),
@@ -132,30 +134,7 @@ def _order_of(numbers: NDArray[Any], budget: Budget) -> NDArray[np.int64]:
         return np.argsort(numbers, kind="stable")
 
 
-def _of_type(dataset: Dataset, given: Any) -> Any:
-    """Return the links of the only edge type, which PyG takes as a type or (type, links); None: all edges."""
-    if not isinstance(given, tuple | list) or len(given) == 0:
-        return given
-    if all(isinstance(each, str) for each in given):
-        edge_type, index = tuple(given), None
-    elif len(given) == 2 and isinstance(given[0], tuple | list) and all(isinstance(each, str) for each in given[0]):
-        edge_type, index = tuple(given[0]), given[1]
-    else:
-        return given
-    if not dataset.is_typed:
-        raise ConfigError(
-            f"{_ARGUMENT} {reprlib.repr(given)} is of an edge type, and the edges of {dataset.path} have none; "
-            "pass pairs of ids, or None for all edges"
-        )
-    known = dataset.only_edges.ends
-    if edge_type not in (known, (known[0], known[-1])):
-        raise ConfigError(
-            f"{_ARGUMENT} is of the edge type {edge_type}, and the edges of {dataset.path} are {known}; pass {known}"
-        )
-    return index
-
-
-def _pairs(id_map: IdMap, given: Any) -> NDArray[np.int64]:
+def _pairs(of: LinkType, given: Any) -> NDArray[np.int64]:
     """Return rows of sources and destinations, int64 (2, links). given: ids."""
     is_array = isinstance(given, torch.Tensor | np.ndarray)
     shape = tuple(given.shape) if is_array else tuple(len(each) for each in given) if _are_two_lists(given) else ()
@@ -169,7 +148,11 @@ def _pairs(id_map: IdMap, given: Any) -> NDArray[np.int64]:
         raise ConfigError(f"{_ARGUMENT} must be ids of shape (2, links), got booleans; {example}")
     if ids.shape[1] == 0:
         raise ConfigError(f"{_ARGUMENT} is empty, and must have at least one link; {example}")
-    return np.ascontiguousarray(id_map.rows(SourceIds(ids.reshape(-1)), _ARGUMENT)).reshape(2, -1)
+    if not of.is_between_types:
+        rows = of.source.ids.rows(SourceIds(ids.reshape(-1)), _ARGUMENT)
+        return np.ascontiguousarray(rows).reshape(2, -1) + of.source.first_row
+    sides = zip((of.source, of.destination), ids, strict=True)
+    return np.stack([side.ids.rows(SourceIds(each), _ARGUMENT) + side.first_row for side, each in sides])
 
 
 def _are_two_lists(given: Any) -> bool:

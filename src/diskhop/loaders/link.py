@@ -23,8 +23,11 @@ from diskhop.loaders.arguments import refuse_unsupported
 from diskhop.loaders.batches import Batch, LinkValues
 from diskhop.loaders.input_links import InputLinks, resolve_input_links
 from diskhop.loaders.link_negatives import resolve_negatives
+from diskhop.loaders.link_types import find_link_type
 from diskhop.loaders.planned import PlannedLoader
 from diskhop.loaders.settings import LoaderSettings
+from diskhop.loaders.typed_batches import TypedBatchMaker
+from diskhop.loaders.typed_data import TypedLoaderData
 from diskhop.loaders.ways import is_disjoint, require_times, resolve_ways
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.stream import BatchStream
@@ -148,11 +151,13 @@ class LinkNeighborLoader(PlannedLoader):
         given = "edge_label_index", "link"
         super().__init__("LinkNeighborLoader", given, data, num_neighbors, ways, settings, loader_arguments)
         self._purpose = Purpose.TRAIN
-        id_map = self.data.id_map()
+        data = self.data
+        id_map = data.id_maps() if isinstance(data, TypedLoaderData) else data.id_map()
+        link_type, index = find_link_type(data, id_map, edge_label_index)
+        self._edge_type = link_type.ends
         inputs = resolve_input_links(
-            self.data,
-            id_map,
-            edge_label_index,
+            link_type,
+            index,
             self.budget,
             label=edge_label,
             time=edge_label_time,
@@ -160,7 +165,7 @@ class LinkNeighborLoader(PlannedLoader):
             keeps_order=not self.shuffle,
         )
         self._take_order(len(inputs.ends))
-        negatives = resolve_negatives(self.data, id_map, self._sampler, neg_sampling, neg_sampling_ratio)
+        negatives = resolve_negatives(link_type, self._sampler, neg_sampling, neg_sampling_ratio)
         self._inputs = _with_labels_of(inputs, None if negatives is None else negatives.mode)
         self._links = Links(
             ends=inputs.ends, times=inputs.times, negatives=negatives, is_disjoint=is_disjoint(self._sampler)
@@ -199,8 +204,12 @@ class LinkNeighborLoader(PlannedLoader):
             epoch=epoch,
         )
 
-        def make(sampled: SampledBatch, x: torch.Tensor) -> Batch:
-            return maker.make_links(sampled, x, self._values(wanted.links_of(sampled.number)))
+        def make(sampled: SampledBatch, x: Any) -> Batch:
+            values = self._values(wanted.links_of(sampled.number))
+            if isinstance(maker, TypedBatchMaker):
+                assert self._edge_type is not None
+                return maker.make_links(sampled, x, values, self._edge_type)
+            return maker.make_links(sampled, x, values)
 
         return pipeline.run(wanted, make)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from torch_geometric.sampler import NegativeSampling
 from diskhop.config.options import require, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.files import map_array
-from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
+from diskhop.loaders.link_types import EndNodes, LinkType
 from diskhop.loaders.ways import times_of
 from diskhop.protocols import SamplerSpec
 from diskhop.sampling.negatives import Candidates, Negatives, candidates
@@ -21,11 +22,10 @@ DEGREE = "degree"
 _EXAMPLE = "for example neg_sampling=dict(mode='binary', amount=1)"
 
 
-def resolve_negatives(
-    dataset: Dataset, id_map: IdMap, sampler: SamplerSpec, neg_sampling: Any, ratio: Any
-) -> Negatives | None:
+def resolve_negatives(of: LinkType, sampler: SamplerSpec, neg_sampling: Any, ratio: Any) -> Negatives | None:
     """Return how negatives are drawn; None for none. Raises ConfigError.
 
+    of: edge type of the links, whose ends are replaced by nodes of their own types.
     sampler: a sampler by times of nodes draws no negative that is later than its link.
     ratio: PyG's older argument: binary negatives per link, 0 for none.
     """
@@ -41,17 +41,12 @@ def resolve_negatives(
     wanted = _cast(neg_sampling)
     if wanted is None:
         return None
-    times = _node_times(dataset, sampler)
-    weights = {"src_weight": wanted.src_weight, "dst_weight": wanted.dst_weight}
-    sides = {
-        name: None if given is None else _side(name, given, dataset, id_map, times) for name, given in weights.items()
-    }
-    if not all(sides.values()):
-        uniform = candidates(dataset.num_nodes, times=times)
-        sides = {name: uniform if side is None else side for name, side in sides.items()}
-    sources, destinations = sides.values()
-    assert sources is not None
-    assert destinations is not None
+    times = _node_times(of.dataset, sampler)
+    sources = _side("src_weight", wanted.src_weight, of, of.source, times)
+    if of.is_between_types or wanted.src_weight is not None or wanted.dst_weight is not None:
+        destinations = _side("dst_weight", wanted.dst_weight, of, of.destination, times)
+    else:
+        destinations = sources
     mode: Any = wanted.mode.value
     return Negatives(mode=mode, amount=wanted.amount, sources=sources, destinations=destinations)
 
@@ -65,22 +60,30 @@ def _cast(given: Any) -> NegativeSampling | None:
     return wanted
 
 
-def _side(name: str, given: Any, dataset: Dataset, id_map: IdMap, times: NDArray[np.int64] | None) -> Candidates:
-    """Return the candidates by in-degree, or by the weights of nodes, which are in the order of node_ids()."""
-    num_nodes = dataset.num_nodes
+def _side(name: str, given: Any, of: LinkType, nodes: EndNodes, merged_times: NDArray[np.int64] | None) -> Candidates:
+    """Return the candidates of one end: all nodes of its type, or by in-degree, or by weights in the order of ids."""
+    num_nodes, first_row = nodes.num_nodes, nodes.first_row
+    times = None if merged_times is None else merged_times[first_row:][:num_nodes]
+    if given is None:
+        return replace(candidates(num_nodes, times=times), first_row=first_row)
     if isinstance(given, str):
         require_known(f"{name} of neg_sampling", given, (DEGREE,))
+        edges = of.edges
+        if edges is None or (of.is_between_types and nodes is of.source):
+            raise ConfigError(
+                f"{name} of neg_sampling '{DEGREE}' is by in-degree, which the sources of {of.ends} do not have; pass "
+                "a weight per node"
+            )
         # The starts of the neighbour lists are the running sums of in-degrees.
-        return candidates(
-            num_nodes, cumulative=map_array(dataset.topology.indptr_path, np.int64, num_nodes + 1), times=times
-        )
+        sums = map_array(edges.topology.indptr_path, np.int64, num_nodes + 1)
+        return replace(candidates(num_nodes, cumulative=sums, times=times), first_row=first_row)
     weights = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
     is_fit = weights.shape == (num_nodes,) and weights.dtype.kind in "iuf"
     got = f"{weights.dtype} of shape {weights.shape}"
     require(is_fit, f"{name} of neg_sampling", f"{num_nodes} numbers, one per node", got, "pass one weight per node")
-    positions = id_map.positions()
+    positions = nodes.ids.positions()
     by_row = weights if positions is None else weights[positions]
-    return candidates(num_nodes, weights=by_row.astype(np.float64), times=times)
+    return replace(candidates(num_nodes, weights=by_row.astype(np.float64), times=times), first_row=first_row)
 
 
 def _node_times(dataset: Dataset, sampler: SamplerSpec) -> NDArray[np.int64] | None:

@@ -27,6 +27,11 @@ from diskhop.protocols import NodeRows
 _OF_DATASETS = frozenset(("path", "manifest", "hash", "made_features", "clusters", "nodes", "edges"))
 
 
+def is_of_dataset(name: str) -> bool:
+    """Whether an attribute is one of Dataset, which its copies set."""
+    return name in _OF_DATASETS or name.startswith("_")
+
+
 class LoaderData(Dataset):
     """A dataset as loaders show it. Values of nodes are read by name, in the order of node_ids(); they take memory.
 
@@ -61,6 +66,10 @@ class LoaderData(Dataset):
         """Names of everything that batches have of the graph."""
         return [*self._names(), *self._added]
 
+    def __getitem__(self, name: str) -> Any:
+        """Return an attribute by name, as PyG's Data does."""
+        return getattr(self, name)
+
     def __contains__(self, name: str) -> bool:
         return name in self.keys()
 
@@ -77,7 +86,7 @@ class LoaderData(Dataset):
         return self._read(name, info)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _OF_DATASETS:
+        if is_of_dataset(name):
             self.__dict__[name] = value
         elif name == "num_nodes":
             if value != self.num_nodes:

@@ -7,7 +7,8 @@ for batch in loader:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace as replaced
 from os import PathLike
 from typing import Any
 
@@ -17,11 +18,15 @@ import torch
 from diskhop.batches.trace import hash_seeds
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.id_map import IdMap
 from diskhop.loaders.arguments import refuse_unsupported
-from diskhop.loaders.batches import Batch, BatchMaker, BatchSeedValues
+from diskhop.loaders.batches import Batch, BatchSeedValues
 from diskhop.loaders.input_nodes import InputNodes, resolve_input_nodes
+from diskhop.loaders.opened import AnyBatchMaker
 from diskhop.loaders.planned import PlannedLoader
 from diskhop.loaders.settings import LoaderSettings
+from diskhop.loaders.typed_batches import TypedBatchMaker
+from diskhop.loaders.typed_data import TypedLoaderData, find_seed_type, merged_rows
 from diskhop.loaders.ways import is_disjoint, resolve_input_time, resolve_ways
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.stream import BatchStream
@@ -164,8 +169,7 @@ class NeighborLoader(PlannedLoader):
         loader_arguments |= {"is_sorted": is_sorted, "filter_per_worker": filter_per_worker}
         given = "input_nodes", "seed node"
         super().__init__(self._class_name, given, data, num_neighbors, ways, settings, loader_arguments, split=split)
-        id_map = self.data.id_map()
-        nodes = resolve_input_nodes(self.data, id_map, input_nodes, split, input_id)
+        self._seed_type, nodes, id_map = self._find_seeds(input_nodes, split, input_id)
         self._take_seeds(nodes, input_time)
         seed_set = SeedSet(
             purpose=self._purpose,
@@ -177,6 +181,19 @@ class NeighborLoader(PlannedLoader):
             times=self._times,
         )
         self._open(seed_set, id_map, {"seeds": self._seeds_bytes()})
+
+    def _find_seeds(
+        self, input_nodes: Any, split: int | None, input_id: Any
+    ) -> tuple[str, InputNodes, IdMap | Mapping[str, IdMap]]:
+        """Return the type of the seed nodes, '' for a graph of one type; the nodes; and the ids that batches need."""
+        data = self.data
+        if not isinstance(data, TypedLoaderData):
+            id_map = data.id_map()
+            return "", resolve_input_nodes(data, id_map, input_nodes, split, input_id), id_map
+        seed_type, id_maps = find_seed_type(data, input_nodes), data.id_maps()
+        own = data.of_node_type(seed_type)
+        nodes = resolve_input_nodes(own, id_maps[seed_type], input_nodes, split, input_id)
+        return seed_type, replaced(nodes, rows=merged_rows(data.type_map, seed_type, nodes.rows)), id_maps
 
     def _take_seeds(self, nodes: InputNodes, input_time: Any) -> None:
         """Keep the seed nodes, their times and what orders them."""
@@ -213,7 +230,7 @@ class NeighborLoader(PlannedLoader):
             times=None if self._times is None else self._times[drawn],
         )
 
-        def make(sampled: SampledBatch, x: torch.Tensor) -> Batch:
+        def make(sampled: SampledBatch, x: Any) -> Batch:
             positions = drawn[sampled.number * batch_size :][:batch_size]
             input_id = positions if self._input_ids is None else self._input_ids[positions]
             times = None if self._times is None else self._times[positions]
@@ -221,8 +238,10 @@ class NeighborLoader(PlannedLoader):
 
         return pipeline.run(wanted, make)
 
-    def _make(self, maker: BatchMaker, sampled: SampledBatch, x: torch.Tensor, seeds: BatchSeedValues) -> Batch:
-        """Make a batch, on a thread of the pipeline."""
+    def _make(self, maker: AnyBatchMaker, sampled: SampledBatch, x: Any, seeds: BatchSeedValues) -> Batch:
+        """Make a batch, on a thread of the pipeline. x: a tensor, or one per node type."""
+        if isinstance(maker, TypedBatchMaker):
+            return maker.make(sampled, x, seeds, self._seed_type)
         return maker.make(sampled, x, seeds)
 
     def _inputs_hash(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -16,12 +16,16 @@ from diskhop.dataset.made_features import NONE
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.loaders.batches import Batch, BatchMaker
 from diskhop.loaders.loader_data import LoaderData
-from diskhop.pipeline.batch_values import BatchValues
+from diskhop.loaders.typed_batches import TypedBatchMaker
+from diskhop.loaders.typed_data import TypedLoaderData
+from diskhop.pipeline.batch_values import BatchValues, OpenValues
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import PreparedBytes, SampledPlan
 from diskhop.sampling.seeds import SeedSet
+
+AnyBatchMaker: TypeAlias = BatchMaker | TypedBatchMaker
 
 
 class OpenGraph:
@@ -50,7 +54,7 @@ class OpenGraph:
         seed_set: SeedSet,
         budget: Budget,
         *,
-        id_map: IdMap,
+        id_map: IdMap | Mapping[str, IdMap],
         held: Mapping[str, int],
         choices: Mapping[str, Any],
         out_dtype: torch.dtype | None = None,
@@ -70,11 +74,11 @@ class OpenGraph:
         self._make = make
         self._copies_rows = copies_rows
         self._exit = ExitStack()
-        self._opened: tuple[Pipeline, BatchMaker] | None = None
+        self._opened: tuple[Pipeline, AnyBatchMaker] | None = None
         self._without: frozenset[str] = frozenset()
         self._open()
 
-    def get(self) -> tuple[Pipeline, BatchMaker]:
+    def get(self) -> tuple[Pipeline, AnyBatchMaker]:
         """Return the pipeline, and what makes batches of its output. No stream may be open."""
         opened = self.require_open()
         if self._without == self._data.removed:
@@ -83,7 +87,13 @@ class OpenGraph:
         self._open()
         return self.require_open()
 
-    def require_open(self) -> tuple[Pipeline, BatchMaker]:
+    def get_for_one_type(self) -> tuple[Pipeline, BatchMaker]:
+        """Return what get() returns, of a graph with one type of nodes and of edges."""
+        pipeline, maker = self.get()
+        assert isinstance(maker, BatchMaker)
+        return pipeline, maker
+
+    def require_open(self) -> tuple[Pipeline, AnyBatchMaker]:
         """Return what get() returned. Raises ConfigError after close()."""
         if self._opened is None:
             raise ConfigError(f"this {self._name} is closed; make a new one")
@@ -121,16 +131,17 @@ class OpenGraph:
             for name, num_bytes in held.items():
                 opened.enter_context(self._budget.reserve(name, num_bytes))
             pipeline = opened.enter_context(open_pipeline(graph, self.plan, self._budget, expected=self._seed_set))
-            maker = BatchMaker(
-                graph,
-                self._data,
-                self._id_map,
-                values.open(pipeline.engine, self.plan.max_gap_bytes),
-                out_dtype=self._out_dtype,
-                make=self._make,
-            )
-            self._opened = pipeline, maker
+            opened_values = values.open(pipeline.engine, self.plan.max_gap_bytes)
+            self._opened = pipeline, self._maker(graph, opened_values)
             self._exit = opened.pop_all()
+
+    def _maker(self, graph: Dataset, values: OpenValues) -> AnyBatchMaker:
+        data, id_map = self._data, self._id_map
+        if isinstance(data, TypedLoaderData):
+            assert not isinstance(id_map, IdMap)
+            return TypedBatchMaker(graph, id_map, values, out_dtype=self._out_dtype, make_empty=self._make)
+        assert isinstance(id_map, IdMap)
+        return BatchMaker(graph, data, id_map, values, out_dtype=self._out_dtype, make=self._make)
 
 
 def graph_of(data: Any, features: str | None, seed: int) -> LoaderData:
@@ -147,8 +158,20 @@ def graph_of(data: Any, features: str | None, seed: int) -> LoaderData:
     return LoaderData(dataset)
 
 
+def typed_graph_of(dataset: Dataset, features: str | None, merge: Callable[[Dataset], Dataset]) -> TypedLoaderData:
+    """Return the graph of a loader that has several types. merge: merges them."""
+    if features not in (None, NONE):
+        raise ConfigError(
+            f"features '{features}' stand in for those of a graph without types, and {dataset.path} has some; "
+            "leave features out"
+        )
+    return TypedLoaderData(merge(dataset))
+
+
 def _graph_to_read(data: LoaderData) -> Dataset:
     """Leave out features that batches do not have: those that were removed, and those of which x is another form."""
+    if isinstance(data, TypedLoaderData):
+        return data.to_read()
     x = data.only_nodes.attributes.get("x")
     if data.features() is None or (x is not None and x.stored_as == "features" and "x" not in data.removed):
         return data

@@ -11,18 +11,19 @@ import numpy as np
 import torch
 
 from diskhop._native import keyed_permutation
-from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
-from diskhop.loaders.arguments import TorchArguments, resolve_sampler, seed_of, torch_arguments
+from diskhop.loaders.arguments import TorchArguments, edge_types_of, resolve_sampler, seed_of, torch_arguments
 from diskhop.loaders.batches import batch_class
 from diskhop.loaders.checks import budget_of
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.named_samplers import resolve_named
-from diskhop.loaders.opened import OpenGraph, graph_of
+from diskhop.loaders.opened import OpenGraph, graph_of, typed_graph_of
 from diskhop.loaders.orders import SeedOrder, checked_positions
 from diskhop.loaders.sampled import SampledLoader
 from diskhop.loaders.settings import LoaderSettings
+from diskhop.loaders.typed_data import bytes_of_ids, merge_types
 from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.sampling.neighbor_ways import NeighborWays
@@ -42,7 +43,7 @@ class PlannedLoader(SampledLoader):
     # Whether the rows of a batch are copied once more before it is delivered.
     _copies_rows = False
     _purpose: Purpose
-    _id_map: IdMap
+    _id_map: IdMap | Mapping[str, IdMap]
 
     def __init__(
         self,
@@ -64,14 +65,23 @@ class PlannedLoader(SampledLoader):
         self._settings = settings
         self._torchs: TorchArguments = torchs
         self._seed = seed_of(int(settings.seed), torchs.generator)
-        self.data = graph_of(data, settings.features, self._seed)
+        self.data = self._graph_of(data, settings)
         self.batch_size = int(settings.batch_size)
         self.shuffle = bool(settings.shuffle)
         self.drop_last = bool(settings.drop_last)
-        edge_type = self.data.only_edges.ends if self.data.is_typed else None
-        self._sampler = resolve_sampler(num_neighbors, ways, edge_type)
+        self._sampler = resolve_sampler(num_neighbors, ways, edge_types_of(self.data))
         self._num_inputs = 0
         self._order: SeedOrder | None = None
+
+    def _graph_of(self, data: Any, settings: LoaderSettings) -> LoaderData:
+        dataset = as_dataset(data)
+        if not dataset.has_several_types:
+            return graph_of(dataset, settings.features, self._seed)
+
+        def merge(graph: Dataset) -> Dataset:
+            return merge_types(graph, self.budget, settings.choices()["scratch"], settings.engine)
+
+        return typed_graph_of(dataset, settings.features, merge)
 
     def _take_order(self, num_inputs: int) -> None:
         """Keep the number of inputs, and what orders them."""
@@ -90,7 +100,7 @@ class PlannedLoader(SampledLoader):
         """Whether a pass has its inputs in another order than they were given in."""
         return self.shuffle or self._order is not None
 
-    def _open(self, seed_set: SeedSet, id_map: IdMap, held: Mapping[str, int]) -> None:
+    def _open(self, seed_set: SeedSet, id_map: IdMap | Mapping[str, IdMap], held: Mapping[str, int]) -> None:
         """Plan and open the graph. held: bytes that the loader holds, by name."""
         settings = self._settings
         self._id_map = id_map
@@ -101,7 +111,7 @@ class PlannedLoader(SampledLoader):
             seed_set,
             self.budget,
             id_map=id_map,
-            held={**held, **({"original ids": id_map.num_bytes} if id_map.num_bytes else {})},
+            held={**held, **({"original ids": bytes_of_ids(id_map)} if bytes_of_ids(id_map) else {})},
             choices={**choices, "seed": self._seed},
             out_dtype=settings.out_dtype,
             make=batch_class(settings.custom_cls, self.data),

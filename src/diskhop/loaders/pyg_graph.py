@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from diskhop.budget import Budget
 from diskhop.dataset.id_map import IdMap
 from diskhop.loaders.link_negatives import resolve_negatives
+from diskhop.loaders.link_types import find_link_type
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.node_arrays import node_array
 from diskhop.loaders.opened import OpenGraph
@@ -218,7 +219,8 @@ class _OpenHere:
         given, made = self._negatives
         if given is not neg_sampling:
             self._held.close()
-            made = resolve_negatives(self._graph.data, self.id_map, self._graph.sampler, neg_sampling, None)
+            link_type, _ = find_link_type(self._graph.data, self.id_map, None)
+            made = resolve_negatives(link_type, self._graph.sampler, neg_sampling, None)
             self._held.enter_context(self._budget.reserve("negatives", 0 if made is None else made.num_bytes))
             self._negatives = neg_sampling, made
         return made
@@ -238,7 +240,7 @@ class _OpenHere:
 
     def _use(self) -> None:
         """Follow the graph where it was opened again, because attributes were removed."""
-        pipeline, self.maker = self._open.get()
+        pipeline, self.maker = self._open.get_for_one_type()
         if pipeline is not self._pipeline:
             self._pipeline = pipeline
             self._sampler = open_sampler(pipeline.topology, self._graph.sampler, self._graph.seed, pipeline.pool)

@@ -22,7 +22,7 @@ from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.files import map_array
 from diskhop.errors import ConfigError
-from diskhop.loaders.arguments import resolve_sampler
+from diskhop.loaders.arguments import edge_types_of, resolve_sampler
 from diskhop.loaders.checks import path_of, require_texts, size_of
 from diskhop.loaders.opened import graph_of
 from diskhop.loaders.pyg_graph import PygGraph
@@ -92,7 +92,7 @@ class PygStores:
         memory_bytes = size_of("memory", memory)
         self._graph = PygGraph(
             data,
-            resolve_sampler(num_neighbors, ways, data.only_edges.ends if data.is_typed else None),
+            resolve_sampler(num_neighbors, ways, edge_types_of(data)),
             seed=int(seed),
             memory_bytes=default_memory_bytes() if memory_bytes is None else memory_bytes,
             batch_size=int(batch_size),

@@ -184,7 +184,7 @@ class GraphSAINTSampler(SampledLoader):
         starts = numbered_starts(self.num_steps)
 
         def start(numbers: Sequence[int]) -> BatchStream:
-            pipeline, maker = self._graph.get()
+            pipeline, maker = self._graph.get_for_one_type()
             wanted = Pass(
                 seeds=starts.seeds,
                 numbers=numbers,

@@ -15,9 +15,11 @@ from torch_geometric.data import Batch as GraphBatch
 from diskhop.config.options import require
 from diskhop.config.train import FANOUT
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
 from diskhop.loaders.batches import Batch, BatchMaker, BatchSeedValues, features_of
 from diskhop.loaders.neighbor import NeighborLoader
+from diskhop.loaders.opened import AnyBatchMaker
 from diskhop.protocols import NodeRows, SampledBatch
 
 _NOT_TAKEN = ("input_nodes", "subgraph_type", "disjoint", "directed", "custom_cls", "time_attr", "input_time")
@@ -73,9 +75,11 @@ class ShaDowKHopSampler(NeighborLoader):
                 "diskhop.NeighborLoader"
             )
 
-    def _make(self, maker: BatchMaker, sampled: SampledBatch, x: torch.Tensor, seeds: BatchSeedValues) -> Batch:
+    def _make(self, maker: AnyBatchMaker, sampled: SampledBatch, x: Any, seeds: BatchSeedValues) -> Batch:
+        assert isinstance(maker, BatchMaker)
         seed_of = sampled.seed_of
         assert seed_of is not None
+        assert isinstance(self._id_map, IdMap)
         ids = self._id_map.ids(NodeRows(sampled.node_ids))
         order = np.lexsort((ids, seed_of))
         graph = maker.make(_reordered(sampled, order), features_of(x, order), seeds)

@@ -17,6 +17,7 @@ from diskhop.protocols import NEIGHBOR, SamplerSpec, SeedTimes
 from diskhop.sampling.columns import TIMES
 from diskhop.sampling.neighbor_ways import NeighborWays, ways_of
 from diskhop.sampling.samplers import find_columns
+from diskhop.sampling.type_fanouts import without_fanouts
 
 _EXAMPLES = {"subgraph_type": "induced", "temporal_strategy": "last"}
 
@@ -53,7 +54,7 @@ def resolve_ways(
 
 def is_disjoint(sampler: SamplerSpec) -> bool:
     """Return whether every seed has a subgraph of its own, so that a seed may repeat."""
-    return sampler.kind == NEIGHBOR and ways_of(sampler).is_disjoint
+    return sampler.kind == NEIGHBOR and ways_of(without_fanouts(sampler)).is_disjoint
 
 
 def times_of(dataset: Dataset, sampler: SamplerSpec) -> ColumnFile | None:

@@ -14,9 +14,11 @@ class GraphEnds:
     """The edges of a graph in the order of its neighbour lists; see LinkEnds. It takes no memory.
 
     files: the lists. name: of the graph, such as its hash.
+    first_rows: merged rows of the first source and the first destination, in a graph with types.
     """
 
-    def __init__(self, files: TopologyFiles, name: str) -> None:
+    def __init__(self, files: TopologyFiles, name: str, first_rows: tuple[int, int] = (0, 0)) -> None:
+        self._first_rows = np.array(first_rows, np.int64)[:, None]
         self._indptr = map_array(files.indptr_path, np.int64, files.num_nodes + 1)
         self._sources = map_array(files.indices_path, files.index_dtype, files.num_edges)
         self._name = name
@@ -30,7 +32,7 @@ class GraphEnds:
         ascending, places = np.unique(positions, return_inverse=True)
         destinations = np.searchsorted(self._indptr, ascending, side="right") - 1
         ends: NodeIds = np.stack([self._sources[ascending].astype(np.int64), destinations])[:, places]
-        return ends
+        return ends + self._first_rows
 
     def digest(self) -> str:
         """See LinkEnds."""

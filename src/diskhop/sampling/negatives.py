@@ -47,12 +47,14 @@ class Candidates:
     cumulative: sums of the weights of the nodes before each one, float64 or int64 (nodes + 1); None: all are as likely.
     nodes: the nodes by ascending time, int64 (nodes); None: they have no times. `cumulative` is in their order.
     times: ascending, int64 (nodes); None: nodes have no times.
+    first_row: added to the nodes that are drawn: where the rows of their type begin in a merged graph.
     """
 
     num_nodes: int
     cumulative: NDArray[np.float64] | NDArray[np.int64] | None = None
     nodes: NodeIds | None = None
     times: NDArray[np.int64] | None = None
+    first_row: int = 0
 
     @property
     def num_bytes(self) -> int:
@@ -87,7 +89,7 @@ class Candidates:
             # A sum of rounded weights can equal the next one; the last node with a weight is then meant.
             places = np.minimum(places, np.searchsorted(sums, totals, side="left") - 1)
         nodes: NodeIds = places if self.nodes is None else self.nodes[places]
-        return nodes
+        return nodes + self.first_row if self.first_row else nodes
 
 
 def candidates(

@@ -1,0 +1,173 @@
+"""Claims about NeighborLoader and LinkNeighborLoader on graphs with types, from disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import HeteroData
+
+import diskhop
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError
+from diskhop.stores.stores import STORES
+from tests.typed_graphs import EDGES, NODES, neighborhood, same_batches, typed_dataset
+
+MEMORY = "60MB"
+CITES, WRITES, IN = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "in", "venue")
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> tuple[HeteroData, Dataset]:
+    return typed_dataset(tmp_path_factory.mktemp("typed") / "graph")
+
+
+def load(dataset: Dataset, **arguments: Any) -> list[HeteroData]:
+    given: dict[str, Any] = {"num_neighbors": [3, 2], "batch_size": 20, "input_nodes": "train", "memory": MEMORY}
+    with diskhop.NeighborLoader(dataset, **{**given, **arguments}) as loader:
+        return list(loader)
+
+
+def check_values(data: HeteroData, batch: HeteroData) -> None:
+    """Every node and edge of a batch has the values of the source."""
+    assert set(batch.node_types) == set(data.node_types)
+    assert set(batch.edge_types) == set(data.edge_types)
+    for name in data.node_types:
+        n_id = batch[name].n_id
+        assert len(n_id) == len(n_id.unique()) == batch[name].num_nodes == sum(batch[name].num_sampled_nodes)
+        if "x" in data[name]:
+            torch.testing.assert_close(batch[name].x, data[name].x[n_id], rtol=0, atol=0)
+    assert torch.equal(batch["paper"].y, data["paper"].y[batch["paper"].n_id])
+    for ends in data.edge_types:
+        source, _, destination = ends
+        own = batch[ends]
+        assert sum(own.num_sampled_edges) == own.edge_index.shape[1]
+        ids = torch.stack([batch[source].n_id[own.edge_index[0]], batch[destination].n_id[own.edge_index[1]]])
+        assert torch.equal(ids, data[ends].edge_index[:, own.e_id])
+    assert torch.equal(batch[WRITES].edge_attr, data[WRITES].edge_attr[batch[WRITES].e_id])
+
+
+def test_batches_have_the_values_of_every_type(graph: tuple[HeteroData, Dataset]) -> None:
+    data, dataset = graph
+    batches = load(dataset)
+    train = data["paper"].train_mask.nonzero().flatten()
+    seeds = torch.cat([batch["paper"].n_id[: batch["paper"].batch_size] for batch in batches])
+    assert torch.equal(seeds.sort().values, train)
+    for batch in batches:
+        check_values(data, batch)
+        for ends in EDGES:
+            degrees = torch.bincount(batch[ends].edge_index[1], minlength=1)
+            assert int(degrees.max()) <= 3
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 5), first=st.integers(0, 60), count=st.integers(1, 9), num_hops=st.integers(1, 3))
+def test_all_neighbours_are_those_of_a_plain_search(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, first: int, count: int, num_hops: int
+) -> None:
+    data, dataset = typed_dataset(tmp_path_factory.mktemp("typed") / "graph", seed)
+    ids = torch.arange(first, min(first + count, NODES["paper"][0]))
+    (batch,) = load(dataset, num_neighbors=[-1] * num_hops, input_nodes=("paper", ids), batch_size=100)
+    check_values(data, batch)
+    expected = neighborhood(data, "paper", ids.tolist(), num_hops)
+    for name in data.node_types:
+        assert set(batch[name].n_id.tolist()) == expected.nodes[name]
+    for ends in data.edge_types:
+        assert sorted(batch[ends].e_id.tolist()) == sorted(expected.edges[ends])
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_stores_give_the_same_batches(graph: tuple[HeteroData, Dataset], store: str, tmp_path: Path) -> None:
+    _, dataset = graph
+    looks_ahead = {"scratch": tmp_path} if STORES[store].looks_ahead else {}
+    ordered = {"ordered": True} if "ordered" in STORES[store].uses else {}
+    found = load(dataset, store=store, shuffle=True, seed=7, **looks_ahead, **ordered)
+    same_batches(found, load(dataset, store="memory", shuffle=True, seed=7))
+
+
+def test_fan_outs_by_edge_type(graph: tuple[HeteroData, Dataset]) -> None:
+    _, dataset = graph
+    by_type = {ends: [1, 0] for ends in EDGES} | {CITES: [2, 2]}
+    for batch in load(dataset, num_neighbors=by_type):
+        for ends in EDGES:
+            degrees = torch.bincount(batch[ends].edge_index[1], minlength=1)
+            assert int(degrees.max()) <= (2 if ends == CITES else 1)
+            assert ends == CITES or batch[ends].num_sampled_edges[1] == 0
+
+
+def test_seeds_of_any_type_and_repeated_ones(graph: tuple[HeteroData, Dataset]) -> None:
+    data, dataset = graph
+    ids = torch.tensor([3, 1, 3, 39, 1])
+    (batch,) = load(dataset, input_nodes=("author", ids), batch_size=5)
+    assert torch.equal(batch["author"].n_id[:5], ids)
+    assert batch["author"].input_id.tolist() == [0, 1, 2, 3, 4]
+    torch.testing.assert_close(batch["author"].x, data["author"].x[batch["author"].n_id], rtol=0, atol=0)
+    (batch,) = load(dataset, input_nodes="venue", batch_size=5)
+    assert batch["venue"].n_id[:5].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_disjoint_batches_tell_the_seed_of_every_node(graph: tuple[HeteroData, Dataset]) -> None:
+    data, dataset = graph
+    for batch in load(dataset, disjoint=True):
+        for name in data.node_types:
+            assert len(batch[name].batch) == len(batch[name].n_id)
+            if "x" in data[name]:
+                torch.testing.assert_close(batch[name].x, data[name].x[batch[name].n_id], rtol=0, atol=0)
+        for source, relation, destination in data.edge_types:
+            ends = batch[source, relation, destination].edge_index
+            assert torch.equal(batch[source].batch[ends[0]], batch[destination].batch[ends[1]])
+
+
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+def test_links_of_an_edge_type(graph: tuple[HeteroData, Dataset], mode: str) -> None:
+    data, dataset = graph
+    with diskhop.LinkNeighborLoader(
+        dataset, [2, 2], edge_label_index=WRITES, neg_sampling={"mode": mode, "amount": 1}, batch_size=40, memory=MEMORY
+    ) as loader:
+        batches = list(loader)
+    found = []
+    for batch in batches:
+        authors, papers = batch["author"].n_id, batch["paper"].n_id
+        if mode == "binary":
+            own = batch[WRITES]
+            index, num_links = own.edge_label_index, len(own.input_id)
+            assert own.edge_label.tolist() == [1] * num_links + [0] * num_links
+            pairs = torch.stack([authors[index[0]], papers[index[1]]])[:, :num_links]
+        else:
+            pairs = torch.stack([authors[batch["author"].src_index], papers[batch["paper"].dst_pos_index]])
+            assert len(batch["paper"].dst_neg_index) == pairs.shape[1]
+        found.append(pairs)
+    assert torch.equal(torch.cat(found, 1), data[WRITES].edge_index)
+
+
+def test_data_tells_types_and_attributes(graph: tuple[HeteroData, Dataset]) -> None:
+    data, dataset = graph
+    with diskhop.NeighborLoader(dataset, [2], input_nodes="train", memory=MEMORY) as loader:
+        assert [sorted(each) for each in loader.data.metadata()] == [sorted(each) for each in data.metadata()]
+        assert torch.equal(loader.data["paper"].y, data["paper"].y)
+        np.testing.assert_array_equal(loader.data["author"].x, data["author"].x)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input_nodes": "writer"}, "neither a node type nor a split.*author, paper, venue"),
+        ({"input_nodes": ("writer", [1])}, "node type 'writer'.*author, paper, venue"),
+        ({"input_nodes": [1, 2]}, "must name their node type"),
+        ({"input_nodes": ("venue", [7])}, "7"),
+        ({"num_neighbors": {CITES: [2, 2]}}, "one per type, of the edge types"),
+        ({"num_neighbors": {("paper", "likes", "paper"): [2, 2]}}, "edge type"),
+        ({"features": "degree"}, "without types"),
+    ],
+)
+def test_bad_arguments_are_refused_in_a_line(
+    graph: tuple[HeteroData, Dataset], arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        load(graph[1], **arguments)
+    assert "\n" not in str(raised.value)
