@@ -18,9 +18,9 @@ CHECKPOINT_FILE = "checkpoint.safetensors"
 # In a folder of predictions: what is in it, and that it is whole.
 PREDICTIONS_FILE, SUCCESS_FILE = "_manifest.json", "_SUCCESS"
 
-NODE, HOP, LINK_RUN, EMBEDDING = "node", "hop", "link", "embedding"
+NODE, HOP, TYPED, LINK_RUN, EMBEDDING = "node", "hop", "typed", "link", "embedding"
 # The command of each kind of run.
-COMMANDS = {NODE: "train", HOP: "train", LINK_RUN: "train", EMBEDDING: "embed"}
+COMMANDS = {NODE: "train", HOP: "train", TYPED: "train", LINK_RUN: "train", EMBEDDING: "embed"}
 
 
 def read_kind(config_path: Path) -> str:

@@ -12,7 +12,7 @@ import pytest
 from sklearn.metrics import root_mean_squared_error
 
 from diskhop.cli import run as run_command
-from diskhop.config.train import KINDS
+from diskhop.config.node_kinds import KINDS
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, RequirementError, SchemaError
 from diskhop.runs.evaluate.run import evaluate_run
@@ -108,11 +108,11 @@ def test_several_labels_are_learned_and_measured(of_tasks: Dataset, tmp_path: Pa
     assert list(found.columns) == ["id", "probabilities"]
     part = evaluate_run(tmp_path / "run")["parts"]["test"]
     assert part["average_precision"] == pytest.approx(trained.result["test"]["ap"], abs=1e-6)
-    assert 0 < part["macro_f1"] <= 1
+    assert 0 < part["f1_macro"] <= 1
     assert len(part["tasks"]) == 2
 
 
-@pytest.mark.parametrize("metric", ["ap", "micro_f1", "macro_f1", "accuracy", "auc"])
+@pytest.mark.parametrize("metric", ["ap", "f1_micro", "f1_macro", "accuracy", "auc"])
 def test_the_best_model_is_chosen_by_the_metric(of_tasks: Dataset, tmp_path: Path, metric: str) -> None:
     result = train(of_tasks, out=tmp_path / "run", metric=metric, **{**WHOLE, "epochs": 6}).result
     validations = [epoch["valid"] for epoch in result["epochs"]]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from diskhop._native import keyed_permutation
+from diskhop.config.node_kinds import KINDS
 from diskhop.config.options import dump_config, load_config
-from diskhop.config.train import KINDS
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.pipeline.batch import MiniBatch

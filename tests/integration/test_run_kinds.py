@@ -20,6 +20,7 @@ from tests.embedding import OPTIONS as EMBED_OPTIONS
 from tests.embedding import small_triples
 from tests.links import OPTIONS as LINK_OPTIONS
 from tests.runs import OPTIONS, small_graph
+from tests.typed_graphs import typed_dataset
 
 SCREEN_LINES = 24
 HOP_OPTIONS = {name: value for name, value in OPTIONS.items() if name != "fanout"} | {"model": "sign", "epochs": 1}
@@ -32,6 +33,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     train(graph, out=folder / "node", **{**OPTIONS, "epochs": 1})
     train(graph, out=folder / "hop", **HOP_OPTIONS)
     train(graph, out=folder / "link", **{**LINK_OPTIONS, "epochs": 1})
+    typed = typed_dataset(folder / "graph")[1]
+    train(typed, out=folder / "typed", memory="80MB", epochs=1, batch_size=25, hidden=8)
     embed(small_triples(folder / "triples"), out=folder / "embedding", **{**EMBED_OPTIONS, "epochs": 1})
     return {kind: folder / kind for kind in KINDS}
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diskhop.config.node_kinds import KINDS
 from diskhop.config.options import check_options, differing_options, dump_config, load_config, options_of
-from diskhop.config.train import KINDS, HopConfig, SampledConfig, TrainConfig
+from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
 from diskhop.errors import ConfigError
 from diskhop.nn.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.runs.choices import list_presets

@@ -86,7 +86,7 @@ def test_classes_equal_scikit_learns(seed: int, num_nodes: int, num_classes: int
     assert found["accuracy"] == exactly(sk.accuracy_score(labels, predicted))
     for average in ("macro", "micro"):
         expected = sk.f1_score(labels, predicted, average=average, zero_division=0)
-        assert found[f"{average}_f1"] == exactly(expected)
+        assert found[f"f1_{average}"] == exactly(expected)
     known = list(range(num_classes))
     of_each = sk.precision_recall_fscore_support(labels, predicted, labels=known, zero_division=0)
     for name, expected in zip(("precision", "recall", "f1", "support"), of_each, strict=True):
@@ -153,7 +153,7 @@ def test_tasks_equal_scikit_learns(seed: int, num_nodes: int, num_tasks: int, nu
     assert found["nodes"] == is_known.any(axis=1).sum()
     assert found["accuracy"] == exactly((outputs > 0)[is_known].__eq__(labels[is_known] > 0.5).mean())
     expected = sk.f1_score(labels[is_known] > 0.5, (outputs > 0)[is_known], zero_division=0)
-    assert found["micro_f1"] == exactly(expected)
+    assert found["f1_micro"] == exactly(expected)
     scores, areas, precisions = [], [], []
     for task in range(num_tasks):
         known = is_known[:, task]
@@ -173,7 +173,7 @@ def test_tasks_equal_scikit_learns(seed: int, num_nodes: int, num_tasks: int, nu
             assert column["average_precision"] == exactly(precisions[-1])
         else:
             assert column["roc_auc"] is None
-    assert found["macro_f1"] == exactly(np.mean(scores))
+    assert found["f1_macro"] == exactly(np.mean(scores))
     assert found["roc_auc"] == (exactly(np.mean(areas)) if areas else None)
     assert found["average_precision"] == (exactly(np.mean(precisions)) if areas else None)
     assert found["confusion"] is None
@@ -307,4 +307,4 @@ def test_nothing_warns_where_a_class_is_absent() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = measured(np.array([[0, 1, 0], [0, 1, 0]], np.float32), np.array([0, 0]))
-    assert (found["accuracy"], found["macro_f1"], found["roc_auc"]) == (0, 0, None)
+    assert (found["accuracy"], found["f1_macro"], found["roc_auc"]) == (0, 0, None)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
-from diskhop.budget import Budget
-from diskhop.errors import BudgetError, ConfigError
-from diskhop.nn.typed.embeddings import EmbeddingGroup, NodeEmbeddings, embedding_bytes
+from diskhop.nn.typed.embeddings import LearnedRows, NodeEmbeddings
 
 LR = 0.1
 
@@ -54,24 +51,18 @@ def test_initial_values_repeat_and_differ_by_seed_key_and_block() -> None:
     assert abs(first.values.std() - 0.5) < 0.01
 
 
-def test_a_group_reserves_memory_and_resumes() -> None:
-    counts = {"author": 40, "venue": 3}
-    needed = embedding_bytes(40, 8) + embedding_bytes(3, 8)
-    with pytest.raises(BudgetError, match=r"embeddings of author 1.44 KB, embeddings of venue 108 B"):
-        EmbeddingGroup(counts, 8, seed=0, budget=Budget(needed - 1))
-    budget = Budget(needed)
-    with EmbeddingGroup(counts, 8, seed=0, budget=budget) as group:
-        assert budget.available_bytes == 0
-        rows = group.types["author"].rows(np.array([1, 2], np.int64))
-        torch.autograd.backward(rows.sum())
-        group.step(LR)
-        state = {name: tensor.clone() for name, tensor in group.state().items()}
-    assert budget.available_bytes == needed
-    with EmbeddingGroup(counts, 8, seed=9, budget=budget) as again:
-        again.load(state)
-        assert all(torch.equal(state[name], tensor) for name, tensor in again.state().items())
-    with (
-        EmbeddingGroup(counts, 4, seed=0, budget=budget) as narrow,
-        pytest.raises(ConfigError, match=r"\(40, 8\), this model needs \(40, 4\)"),
-    ):
-        narrow.load(state)
+def test_a_module_of_rows_resumes() -> None:
+    first = LearnedRows(40, 8, seed=0)
+    rows = first(np.array([1, 2], np.int64))
+    torch.autograd.backward(rows.sum())
+    first.step(LR)
+    state = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+    assert set(state) == {"values", "squares"}
+    again = LearnedRows(40, 8, seed=9)
+    again.load_state_dict(state)
+    for each in (first, again):
+        with torch.no_grad():
+            assert torch.equal(each(np.arange(40)), state["values"])
+        torch.autograd.backward(each(np.array([1, 39], np.int64)).square().sum() * 3)
+        each.step(LR, weight=3)
+    assert all(torch.equal(first.state_dict()[name], tensor) for name, tensor in again.state_dict().items())

@@ -18,6 +18,7 @@ from diskhop.config.link import LinkConfig
 from diskhop.config.options import option_fields, require_known
 from diskhop.config.predict import PredictConfig
 from diskhop.config.train import TASKS, HopConfig, SampledConfig
+from diskhop.config.typed import TypedConfig
 from diskhop.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _TRAIN, _PREDICT = "train", "predict"
 _CONFIGS: Mapping[str, tuple[type[Any], ...]] = {
-    _TRAIN: (SampledConfig, HopConfig, LinkConfig, EmbedConfig),
+    _TRAIN: (SampledConfig, HopConfig, TypedConfig, LinkConfig, EmbedConfig),
     _PREDICT: (PredictConfig,),
 }
 
@@ -122,7 +123,7 @@ def _plan_training(
 ) -> None:
     from diskhop.dataset.dataset import open_dataset
     from diskhop.planning.options import OPTION_COLUMNS
-    from diskhop.run_files import EMBEDDING
+    from diskhop.run_files import EMBEDDING, TYPED
     from diskhop.runs.data_use import edge_weights_of, ignored_parts
     from diskhop.runs.kinds import find_kind
     from diskhop.runs.plan import plan_run
@@ -145,9 +146,9 @@ def _plan_training(
     rows = [("chosen" if number == 0 else "", reason) for number, reason in enumerate(ranking.best.reasons)]
     rows += [(f"not {option.name}", option.reason) for option in ranking.options[1:]]
     opened, model = open_dataset(dataset), given.get("model")
-    kind = find_kind(model, given.get("task"))
+    kind = find_kind(model, given.get("task"), opened)
     ignored = ignored_parts(opened, kind.name)
-    if kind.name != EMBEDDING:
+    if kind.name not in (EMBEDDING, TYPED):
         asked = given.get("direction", "in"), given.get("edge_weights")
         weights = edge_weights_of(opened, model or "sage", *asked, is_drawn=given.get("weighted", False))
         ignored = [*([] if weights is None else [weights]), *ignored]
@@ -177,5 +178,5 @@ def _next_command(dataset: Path, command: str, preset: str | None, given: dict[s
     words = ["diskhop", command, str(dataset)]
     words += [] if preset is None else ["--preset", preset]
     return shlex.join(
-        [*words, *spell_options(given, SampledConfig, HopConfig, LinkConfig, EmbedConfig), "--out", "run"]
+        [*words, *spell_options(given, SampledConfig, HopConfig, TypedConfig, LinkConfig, EmbedConfig), "--out", "run"]
     )

@@ -18,10 +18,11 @@ from diskhop.cli.options import (
 from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.config.link import LinkConfig
 from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.config.typed import TypedConfig
 
 
 @command("train")
-@takes_options(SampledConfig, HopConfig, LinkConfig)
+@takes_options(SampledConfig, HopConfig, TypedConfig, LinkConfig)
 def train(
     dataset: DatasetOfRun = None,
     *,

@@ -36,6 +36,8 @@ TASKS = (*NODE_TASKS, LINK)
 PINNED = ("degree", "accesses")
 # Kinds of features for a graph without any; see dataset/made_features.py.
 MADE_FEATURES = ("degree", "onehot", "random")
+# Rows that are learned stand in for the features of node types without any.
+LEARNED = "learned"
 DIRECTIONS = ("in", "out", "both")
 SUBGRAPHS = ("directional", "bidirectional", "induced")
 SHUFFLES = (AUTO, "rows", "chunks")
@@ -68,8 +70,9 @@ class TrainConfig(LearningConfig):
     """Options of every run that trains on nodes, besides the dataset."""
 
     model: str = option(
-        help="Model: sage, gcn or gat (sampled neighbours); sgc, sign or hoga (hop tables computed before training).",
-        shown="sage",
+        help="Model: sage, gcn or gat (sampled neighbours); sgc, sign or hoga (hop tables computed before training); "
+        "hetero-sage, rgcn, rgat, hgt or simple-hgn (several types).",
+        shown="sage, with several types hetero-sage or rgcn",
     )
     layers: int = option(
         help="Number of layers (one per hop for sage, gcn, gat; MLP layers for sign, hoga).",
@@ -141,7 +144,7 @@ class TrainConfig(LearningConfig):
         shown="as the labels are",
     )
     metric: str = option(
-        help="Metric of validation and test: accuracy, auc, ap, micro_f1 or macro_f1; rmse, mae or r2 of regression.",
+        help="Metric of validation and test: accuracy, auc, ap, f1_micro or f1_macro; rmse, mae or r2 of regression.",
         panel="Evaluation",
         shown="accuracy, for multilabel auc, for regression rmse",
     )
@@ -211,6 +214,7 @@ class SampledConfig(TrainConfig):
     """A run of sage, gcn or gat, on sampled neighbours; one layer per hop."""
 
     SUBJECT: ClassVar[str] = "sage, gcn, gat"
+    KNOWN_FEATURES: ClassVar[tuple[str, ...]] = ("", *MADE_FEATURES)
 
     residual: bool = option(False, help="Add each layer's input to its output.", panel="Model")
     sampler: str = option(
@@ -258,10 +262,11 @@ class SampledConfig(TrainConfig):
     )
     features: str = option(
         "",
-        help="Features of a graph without any: degree, onehot (one column per node) or random.",
-        rule=one_of(("", *MADE_FEATURES)),
+        help="Features of a graph without any: degree, onehot (one column per node) or random; of node types without "
+        "any: learned, degree or random.",
+        rule=one_of(("", *MADE_FEATURES, LEARNED)),
         panel="Model",
-        shown="degree",
+        shown="degree, of node types learned",
     )
     walk_length: int = own_count("Steps of a walk of --sampler saint-walk.", "0, saint-walk: 2")
     sample_coverage: int = own_count(
@@ -323,6 +328,14 @@ class SampledConfig(TrainConfig):
     def check(self) -> None:
         """Check what options mean together."""
         TrainConfig.check(self)
+        known = self.KNOWN_FEATURES
+        require(
+            self.features in known,
+            "features",
+            f"one of {', '.join(filter(None, known))}",
+            self.features,
+            "leave it out",
+        )
         check_sampler(self)
         for name in ("fanout", "eval_fanout"):
             fanout = getattr(self, name)
@@ -382,6 +395,3 @@ class HopConfig(TrainConfig):
         TrainConfig.check(self)
         if self.edge_weights == USE and self.direction != "in":
             raise ConfigError(WEIGHTS_NEED_IN.format(self.direction))
-
-
-KINDS: tuple[type[TrainConfig], ...] = (SampledConfig, HopConfig)

@@ -11,6 +11,7 @@ from torch import nn
 
 from diskhop.config.options import require_known
 from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
+from diskhop.config.typed import TypedConfig
 from diskhop.nn.activation import elu, relu
 from diskhop.nn.hop.hoga import Hoga
 from diskhop.nn.hop.layers import HopNetwork
@@ -24,6 +25,7 @@ from diskhop.nn.layers.sage import SageLayer
 from diskhop.nn.matmul.choice import fastest_products
 from diskhop.nn.matmul.products import Products, require_products
 from diskhop.nn.norms import NORMS
+from diskhop.nn.typed.models import TYPED_MODELS
 
 __all__ = [
     "HOP_MODELS",
@@ -111,7 +113,9 @@ def hops_read(model: str, num_tables: int) -> range:
 
 def config_kind(model: str) -> type[TrainConfig]:
     """Return the configuration class of a model. Raises ConfigError for an unknown model."""
-    require_known("model", model, (*LAYERS, *HOP_MODELS))
+    require_known("model", model, (*LAYERS, *HOP_MODELS, *TYPED_MODELS))
+    if model in TYPED_MODELS:
+        return TypedConfig
     return HopConfig if model in HOP_MODELS else SampledConfig
 
 

@@ -45,6 +45,7 @@ class Pass:
     may_repeat: a batch may have a seed repeatedly, which is then sampled once.
     times: of the seeds, in their order; see SeedTimes.
     links: in the order of the pass, `batch_size` of them in a batch, whose ends are the seeds; seeds is then empty.
+    first_row: merged row of the first node of the seeds' type, in a graph with types.
     """
 
     seeds: NodeRows
@@ -59,6 +60,7 @@ class Pass:
     may_repeat: bool = False
     times: SeedTimes = None
     links: Links | None = None
+    first_row: int = 0
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -119,6 +121,7 @@ class MiniBatch:
     x: features (nodes, dim) in the stored dtype, int8 as float32. Of a graph without features, made_features.py's.
         Its memory is reused once nothing refers to it. Of a graph with types: see x_by_type.
     x_by_type: of a graph whose types are merged, features of each type's nodes, in their order; None for others.
+    first_row: see Pass.
     rows: None, or zero-copy: `rows`, int64 (nodes), indexes this batch in x, which is the store's buffer. Both are then
         valid until the next batch is requested.
     prepared: result of the `prepare` function of the pass.
@@ -137,6 +140,7 @@ class MiniBatch:
     sample_seconds: float
     stall_seconds: float
     x_by_type: TypedFeatures | None = None
+    first_row: int = 0
 
     @property
     def number(self) -> int:
@@ -145,8 +149,9 @@ class MiniBatch:
 
     @property
     def nodes(self) -> NodeRows:
-        """Rows of the seed nodes."""
-        return NodeRows(self.sampled.node_ids[: self.sampled.num_seeds])
+        """Rows of the seed nodes, among the nodes of their type."""
+        rows = self.sampled.node_ids[: self.sampled.num_seeds]
+        return NodeRows(rows - self.first_row if self.first_row else rows)
 
 
 @dataclass(slots=True, eq=False)
@@ -154,7 +159,8 @@ class InFlightBatch:
     """A batch between its submission to the store and its release by the consumer.
 
     index: place of its submission in this pass.
-    sampled, sample_seconds, x, x_by_type, rows, prepared, in_degrees, counts: see MiniBatch; None until known.
+    sampled, sample_seconds, first_row, x, x_by_type, rows, prepared, in_degrees, counts: see MiniBatch; None until
+        known.
     ends_superbatch: True for the last batch of a superbatch.
     fetch_bytes: bytes admitted for fetching it.
     assembled_bytes: bytes admitted for its contiguous copy.
@@ -165,6 +171,7 @@ class InFlightBatch:
     sampled: SampledBatch
     sample_seconds: float
     ends_superbatch: bool
+    first_row: int = 0
     fetch_bytes: int = 0
     assembled_bytes: int = 0
     ticket: Any = None

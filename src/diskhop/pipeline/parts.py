@@ -14,12 +14,13 @@ from diskhop._native import BufferPool, Engine
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import DEGREE
+from diskhop.dataset.type_map import TypeMap
 from diskhop.pipeline.batch import InFlightBatch
 from diskhop.pipeline.decode import decode_rows
 from diskhop.pipeline.made_rows import make_rows
 from diskhop.pipeline.sizes import batch_bytes, made_bytes
 from diskhop.plans import SampledPlan
-from diskhop.protocols import FeatureStore, GroupRows, SampledBatch, TableGroup, TablePart
+from diskhop.protocols import FeatureStore, GroupRows, NodeIds, SampledBatch, TableGroup, TablePart
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.stores.resources import PreparedBatches, repeat_rows, whole_rows
 from diskhop.system.memory import buffer_bytes
@@ -60,6 +61,8 @@ class PipelineParts:
     def fetch_rows(self, batch: InFlightBatch, with_in_degrees: bool) -> None:
         """Wait for the rows of a submitted batch and decode them."""
         if self.dataset.types is not None:
+            if with_in_degrees:
+                batch.in_degrees = torch.from_numpy(self._in_degrees(batch.sampled.node_ids, self.dataset.types))
             self._fetch_typed_rows(batch)
             return
         made = self.dataset.made_features
@@ -80,6 +83,16 @@ class PipelineParts:
             (segment,) = rows.segments
             raw, batch.rows = segment.buffer, segment.from_rows
         batch.x = decode_rows(raw, self.dataset.feature_dtype, self.dataset.feature_dim)
+
+    def _in_degrees(self, node_ids: NodeIds, types: TypeMap) -> NDArray[np.int64]:
+        """Return the in-degrees of merged rows, of all edge types together."""
+        degrees = np.zeros(len(node_ids), np.int64)
+        of_nodes = types.node_type_of(node_ids)
+        for number, destination in enumerate(types.destinations):
+            places = np.flatnonzero(of_nodes == destination)
+            lists = types.list_starts[number] + node_ids[places] - types.node_starts[destination]
+            degrees[places] += self.topology.indptr[lists + 1] - self.topology.indptr[lists]
+        return degrees
 
     def _fetch_typed_rows(self, batch: InFlightBatch) -> None:
         """Do the same for a graph with types: rows of every type with features."""

@@ -123,11 +123,10 @@ class Submit:
     num_threads = 1
     capacity = MOST_IN_FLIGHT
 
-    def __init__(
-        self, parts: PipelineParts, num_batches: int, read_source: ReadSource, in_flight: InFlightBatches
-    ) -> None:
+    def __init__(self, parts: PipelineParts, wanted: Pass, read_source: ReadSource, in_flight: InFlightBatches) -> None:
         self._parts = parts
-        self._num_batches = num_batches
+        self._num_batches = len(wanted.numbers)
+        self._first_row = wanted.first_row
         self._read_source = read_source
         self._in_flight = in_flight
 
@@ -139,7 +138,7 @@ class Submit:
             for index in range(self._num_batches):
                 (sampled, seconds), ends_superbatch = next(batches)
                 self._in_flight.extracting.enter(1)
-                batch = InFlightBatch(index, sampled, seconds, ends_superbatch)
+                batch = InFlightBatch(index, sampled, seconds, ends_superbatch, self._first_row)
                 self._in_flight.add(batch)
                 admit = partial(self._admit, batch)
                 if store is None:
@@ -201,7 +200,7 @@ class Collect:
 
 def stages_of(parts: PipelineParts, wanted: Pass, prepare: Prepare | None, in_flight: InFlightBatches) -> list[Stage]:
     """The stages of a pass, in order. Every batch passes each of them."""
-    num_threads, num_batches = parts.plan.sampling_threads, len(wanted.numbers)
+    num_threads = parts.plan.sampling_threads
     sampling: list[Stage] = []
     read_source: ReadSource = _read_sampled
     settings = None if parts.scratch is None else wanted.trace_settings(parts.dataset.hash)
@@ -216,7 +215,7 @@ def stages_of(parts: PipelineParts, wanted: Pass, prepare: Prepare | None, in_fl
             # Batches of a superbatch wait on disk, not in the channel.
             sampling = [Sample(sampler, wanted, num_threads, num_threads), look_ahead]
             read_source = _read_superbatches
-    submit = Submit(parts, num_batches, read_source, in_flight)
+    submit = Submit(parts, wanted, read_source, in_flight)
     return [*sampling, submit, Collect(parts, wanted, prepare, in_flight)]
 
 

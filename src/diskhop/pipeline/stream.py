@@ -108,6 +108,7 @@ class BatchStream:
             sample_seconds=batch.sample_seconds,
             stall_seconds=time.perf_counter() - asked,
             x_by_type=x_by_type,
+            first_row=batch.first_row,
         )
 
     def close(self) -> None:

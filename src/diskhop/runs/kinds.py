@@ -15,18 +15,20 @@ from diskhop.config.embed import EmbedConfig
 from diskhop.config.link import LinkConfig
 from diskhop.config.options import option_fields, require_known
 from diskhop.config.train import LINK, HopConfig, SampledConfig
+from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError
 from diskhop.io.engine import choose_engine
 from diskhop.nn.models import HOP_MODELS, LAYERS
+from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.planning.embeddings.rank import rank_partitions
 from diskhop.planning.hops.rank import rank_placements
 from diskhop.planning.measure import disk_model
 from diskhop.planning.options import Ranking
 from diskhop.planning.planner import rank_options
 from diskhop.plans import EmbedPlan, HopPlan, SampledPlan
-from diskhop.run_files import COMMANDS, EMBEDDING, HOP, LINK_RUN, NODE
+from diskhop.run_files import COMMANDS, EMBEDDING, HOP, LINK_RUN, NODE, TYPED
 from diskhop.runs.choices import Resolved
 from diskhop.runs.context import RunContext
 from diskhop.runs.embedding.defaults import resolve_embed_config
@@ -43,6 +45,8 @@ from diskhop.runs.nodes.run import train_nodes
 from diskhop.runs.nodes.sampled import prepare_sampled, sampled_workload
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.training import Trained
+from diskhop.runs.typed.defaults import resolve_typed_config
+from diskhop.runs.typed.prepare import merged_workload, prepare_typed
 
 ConfigT = TypeVar("ConfigT")
 TaskT = TypeVar("TaskT")
@@ -74,14 +78,18 @@ class RunKind(Generic[ConfigT, TaskT, FinishedT]):
         return COMMANDS[self.name]
 
 
-def find_kind(model: str | None, task: str | None = None) -> RunKind[Any, Any, Any]:
-    """Return the kind of run that trains a model for a task; None: the default model, and any task on nodes."""
+def find_kind(model: str | None, task: str | None = None, dataset: Dataset | None = None) -> RunKind[Any, Any, Any]:
+    """Return the kind of run that trains a model for a task; None: the default model, and any task on nodes.
+
+    dataset: with several types, every model on nodes is one of types.
+    """
     if task == LINK:
         return KINDS[LINK_RUN]
-    if model is None:
-        return KINDS[NODE]
-    require_known("model", model, [name for kind in KINDS.values() for name in kind.models])
-    return next(kind for kind in KINDS.values() if model in kind.models)
+    if model is not None:
+        require_known("model", model, [name for kind in KINDS.values() for name in kind.models])
+    kind = KINDS[NODE] if model is None else next(kind for kind in KINDS.values() if model in kind.models)
+    is_typed = dataset is not None and dataset.has_several_types and kind.name in (NODE, HOP)
+    return KINDS[TYPED] if is_typed else kind
 
 
 def kind_of(config: Any) -> RunKind[Any, Any, Any]:
@@ -112,6 +120,14 @@ def _rank_nodes(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Rank
     dataset, _ = with_clusters(dataset, config, Budget(config.memory_bytes))
     workload = find_packed(dataset, config, sampled_workload(dataset, config, task), task.seeds.train)
     return rank_options(dataset, workload, Budget(config.memory_bytes), model)
+
+
+def _rank_typed(dataset: Dataset, config: TypedConfig, task: NodeTask) -> Ranking[SampledPlan]:
+    budget = Budget(config.memory_bytes)
+    merged, workload = merged_workload(dataset, config, task, budget)
+    if merged.features() is None:
+        raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
+    return rank_options(merged, workload, budget, disk_model(merged, choose_engine(config.engine)[0]))
 
 
 def _rank_links(dataset: Dataset, config: LinkConfig, task: LinkTask) -> Ranking[SampledPlan]:
@@ -146,6 +162,14 @@ _HOP: RunKind[HopConfig, NodeTask, Trained] = RunKind(
     rank=_rank_hops,
     run=partial(train_nodes, HOP, prepare_hops),
 )
+_TYPED: RunKind[TypedConfig, NodeTask, Trained] = RunKind(
+    name=TYPED,
+    config=TypedConfig,
+    models=tuple(TYPED_MODELS),
+    resolve=resolve_typed_config,
+    rank=_rank_typed,
+    run=partial(train_nodes, TYPED, prepare_typed),
+)
 _LINK: RunKind[LinkConfig, LinkTask, Trained] = RunKind(
     name=LINK_RUN,
     config=LinkConfig,
@@ -162,4 +186,4 @@ _EMBEDDING: RunKind[EmbedConfig, None, Embedded] = RunKind(
     rank=_rank_embeddings,
     run=train_embeddings,
 )
-KINDS: dict[str, RunKind[Any, Any, Any]] = {kind.name: kind for kind in (_NODE, _HOP, _LINK, _EMBEDDING)}
+KINDS: dict[str, RunKind[Any, Any, Any]] = {kind.name: kind for kind in (_NODE, _HOP, _TYPED, _LINK, _EMBEDDING)}

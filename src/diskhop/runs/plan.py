@@ -26,5 +26,5 @@ def plan_run(
     """
     options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
     opened = as_dataset(dataset)
-    resolved = find_kind(options.get("model"), options.get("task")).resolve(opened, options, preset)
+    resolved = find_kind(options.get("model"), options.get("task"), opened).resolve(opened, options, preset)
     return kind_of(resolved.config).rank(opened, resolved.config, resolved.task)

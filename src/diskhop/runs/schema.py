@@ -39,6 +39,8 @@ class Schema:
     node_types: names of the node types.
     edge_types: source type, name and destination type of each edge type.
     reciprocal_share: fraction of edges with an opposite; None for several edge types, or without edges.
+    type_features: name, columns and dtype of the features of each node type, of a graph with several types; 0 columns
+        and '' for a type without.
     scaling: units of the values that the model predicts; None for classes and tasks. Datasets need not agree in them.
     """
 
@@ -51,6 +53,7 @@ class Schema:
     node_types: tuple[str, ...] | None = None
     edge_types: tuple[tuple[str, str, str], ...] | None = None
     reciprocal_share: float | None = None
+    type_features: tuple[tuple[str, int, str], ...] | None = None
     scaling: Scaling | None = None
 
     def without_labels(self) -> Schema:
@@ -62,12 +65,15 @@ class Schema:
         return (json.dumps(asdict(self), indent=1) + "\n").encode()
 
 
-def schema_of(dataset: Dataset, features: str = "", seed: int = 0) -> Schema:
-    """Return the schema of a dataset of one node type. Reads a few hundred edges.
+def schema_of(dataset: Dataset, features: str = "", seed: int = 0, target: str = "") -> Schema:
+    """Return the schema of a dataset. Reads a few hundred edges.
 
-    features, seed: the run's options; they make features for a dataset without any. Raises ConfigError for several
-    node types, and where these features cannot be made.
+    features, seed: the run's options; they make features for a dataset without any.
+    target: node type whose labels are learned, in a graph with several types. Raises ConfigError for several node types
+    without one, and where these features cannot be made.
     """
+    if target:
+        return _typed_schema(dataset, target)
     is_stored = dataset.features() is not None
     if features and not is_stored:
         dataset = dataset.with_made_features(features, seed)
@@ -84,6 +90,21 @@ def schema_of(dataset: Dataset, features: str = "", seed: int = 0) -> Schema:
         node_types=tuple(sorted(dataset.nodes)),
         edge_types=tuple(sorted((each.source, each.name, each.destination) for each in edges)),
         reciprocal_share=edges[0].reciprocal_share() if len(edges) == 1 else None,
+    )
+
+
+def _typed_schema(dataset: Dataset, target: str) -> Schema:
+    nodes = dataset.nodes[target]
+    names = dataset.names("classes")
+    types = ((name, each.feature_dim, each.feature_dtype) for name, each in dataset.nodes.items())
+    return Schema(
+        feature_dim=nodes.feature_dim,
+        num_outputs=nodes.num_outputs,
+        label_kind=nodes.label_kind if nodes.num_outputs else "",
+        class_names=None if names is None else tuple(names),
+        node_types=tuple(sorted(dataset.nodes)),
+        edge_types=tuple(sorted((each.source, each.name, each.destination) for each in dataset.edges.values())),
+        type_features=tuple(sorted(types)),
     )
 
 
@@ -106,6 +127,9 @@ def read_schema(path: Path) -> Schema:
         found: dict[str, Any] = json.loads(path.read_bytes())
         for name in ("class_names", "node_types"):
             found[name] = None if found[name] is None else tuple(map(str, found[name]))
+        if found["type_features"] is not None:
+            of_types = found["type_features"]
+            found["type_features"] = tuple((str(name), int(dim), str(kind)) for name, dim, kind in of_types)
         if found["edge_types"] is not None:
             found["edge_types"] = tuple((str(source), str(name), str(end)) for source, name, end in found["edge_types"])
         if found["scaling"] is not None:

@@ -10,6 +10,7 @@ from diskhop._native import Engine
 from diskhop.budget import parse_sizes
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.atomic import Injector
+from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.run_files import CONFIG_FILE, EMBEDDING, NODE, resume_command
 from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.context import RunContext
@@ -41,8 +42,8 @@ def train(
     resume: continue the run in `out` from its last epoch, with the options in its config.toml.
     memory, cache, disk: bytes or a size such as '2GB', for the options memory_bytes, cache_bytes and disk_bytes.
     callbacks: hear of the run and may end it; see Callback.
-    options: those of SampledConfig, HopConfig or LinkConfig; the others are chosen, and Callback.configured gets the
-        reasons.
+    options: those of SampledConfig, HopConfig, TypedConfig or LinkConfig; the others are chosen, and
+        Callback.configured gets the reasons.
     """
     options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
     trained: Trained = _start(NODE, dataset, options, preset, config, out, resume, callbacks)
@@ -111,7 +112,8 @@ def _start(
     wanted = KINDS[kind]
     if kind == NODE:
         require_link_task(source.options)
-        wanted = find_kind(None, source.options.get("task"))
+        model = source.options.get("model")
+        wanted = find_kind(model if model in TYPED_MODELS else None, source.options.get("task"), source.dataset)
     resolved = wanted.resolve(source.dataset, source.options, preset)
     Callbacks(callbacks).configured(resolved.config, resolved.choices)
     folder = None if out is None else Path(out)

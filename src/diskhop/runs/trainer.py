@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -38,6 +38,14 @@ class Measured(NamedTuple):
     value: float
     details: Mapping[str, Any]
     record: dict[str, Any]
+
+
+@runtime_checkable
+class StepsRows(Protocol):
+    """A model that has rows with an optimiser of their own."""
+
+    def step_rows(self, factor: float, weight: float) -> None:
+        """Apply their gradients. factor: of the learning rate in this step. weight: gradients are divided by it."""
 
 
 class Trainer:
@@ -127,6 +135,8 @@ class Trainer:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad()
+        if isinstance(self.model, StepsRows):
+            self.model.step_rows(rate / self._config.lr, (weight or 1.0) if self._config.accumulate > 1 else 1.0)
 
     @property
     def _is_scheduled(self) -> bool:

@@ -11,8 +11,8 @@ from diskhop.ui.summary import Row
 _OF_LABELS = {
     "nodes": "nodes",
     "accuracy": "accuracy",
-    "macro_f1": "macro F1",
-    "micro_f1": "micro F1",
+    "f1_macro": "macro F1",
+    "f1_micro": "micro F1",
     "roc_auc": "ROC-AUC",
     "average_precision": "average precision",
     "ece": "ECE",

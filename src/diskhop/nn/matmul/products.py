@@ -118,7 +118,7 @@ class _Linear(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, products: Products
     ) -> Tensor:
         dtype = products.dtype
-        operand, weights = x.to(dtype).contiguous(), weight.to(dtype)
+        operand, weights = x.to(dtype).contiguous(), weight.to(dtype).contiguous()
         out = products.multiply(operand, weights, None if bias is None else bias.to(dtype), rectifier)
         ctx.save_for_backward(operand, weights, None if rectifier is None else out)
         ctx.rectifier, ctx.products, ctx.x_dtype = rectifier, products, x.dtype

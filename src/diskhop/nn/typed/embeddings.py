@@ -6,24 +6,21 @@ step costs what the batch is large, whatever the number of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from diskhop._native import RowUpdater
-from diskhop.budget import Budget
-from diskhop.errors import ConfigError
 from diskhop.protocols import NodeIds
 
 DEFAULT_LR = 0.05
 _EPSILON = 1e-10
 _FLOAT_BYTES = 4
+# Copies of a run with checkpoints: the model's, the one that is written, and that of the best model.
+COPIES = 3
 # Rows that are drawn at a time.
 _BLOCK_ROWS = 1 << 16
 
@@ -72,67 +69,34 @@ class NodeEmbeddings:
             self._reads.append(_Read(ids, found))
         return found
 
-    def step(self, lr: float = DEFAULT_LR) -> None:
-        """Update the rows that were read since the last step, by their gradients, with synchronous Adagrad."""
+    def step(self, lr: float = DEFAULT_LR, weight: float = 1.0) -> None:
+        """Update the rows that were read since the last step, by their gradients, with synchronous Adagrad.
+
+        weight: gradients are divided by it.
+        """
         reads = [(each.ids, each.rows.grad) for each in self._reads if each.rows.grad is not None]
         self._reads = []
         if reads:
             ids, grads = np.concatenate([ids for ids, _ in reads]), torch.cat([grad for _, grad in reads])
+            if weight != 1.0:
+                grads /= weight
             self._updater.update(self.values, self.squares, torch.from_numpy(ids), grads, lr, _EPSILON)
 
-    def state(self) -> dict[str, Tensor]:
-        """Return embeddings and Adagrad state for a checkpoint, without a copy."""
-        return {"values": torch.from_numpy(self.values), "squares": torch.from_numpy(self.squares)}
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take the values of a checkpoint. Raises ConfigError for those of another number of nodes or width."""
-        for name, own in self.state().items():
-            if state[name].shape != own.shape:
-                raise ConfigError(
-                    f"embeddings of the checkpoint are {tuple(state['values'].shape)}, this model needs "
-                    f"{self.values.shape}; start a new run: the dataset or --hidden is another"
-                )
-            own.copy_(state[name])
-        self._reads = []
+class LearnedRows(nn.Module):
+    """Embeddings of one node type as a part of a model, whose state_dict() has them and their Adagrad state."""
 
+    def __init__(self, num_rows: int, dim: int, *, seed: int, key: int = 0) -> None:
+        super().__init__()
+        self._embeddings = NodeEmbeddings(num_rows, dim, seed=seed, key=key)
+        # Views: what is loaded into them is loaded into the embeddings.
+        self.register_buffer("values", torch.from_numpy(self._embeddings.values))
+        self.register_buffer("squares", torch.from_numpy(self._embeddings.squares))
 
-class EmbeddingGroup:
-    """Embeddings of all node types without features. A context: memory is reserved until it ends."""
+    def forward(self, ids: NodeIds) -> Tensor:
+        """Return a batch's rows; see NodeEmbeddings.rows()."""
+        return self._embeddings.rows(ids)
 
-    def __init__(self, counts: Mapping[str, int], dim: int, *, seed: int, budget: Budget) -> None:
-        """Reserve memory and draw initial values. Raises BudgetError with the bytes that are needed.
-
-        counts: number of nodes by type.
-        dim: columns, the hidden width of the model.
-        """
-        self.types: dict[str, NodeEmbeddings] = {}
-        needed = {f"embeddings of {name}": embedding_bytes(count, dim) for name, count in counts.items()}
-        budget.require(needed)
-        with ExitStack() as reserved:
-            for name, num_bytes in needed.items():
-                reserved.enter_context(budget.reserve(name, num_bytes))
-            for key, (name, count) in enumerate(counts.items()):
-                self.types[name] = NodeEmbeddings(count, dim, seed=seed, key=key)
-            self._reserved = reserved.pop_all()
-
-    def step(self, lr: float = DEFAULT_LR) -> None:
-        """Update all types; see NodeEmbeddings."""
-        for each in self.types.values():
-            each.step(lr)
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the state of all types, by `type/values` and `type/squares`."""
-        return {f"{name}/{part}": tensor for name, each in self.types.items() for part, tensor in each.state().items()}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take the values of a checkpoint."""
-        for name, each in self.types.items():
-            each.load({part: state[f"{name}/{part}"] for part in each.state()})
-
-    def __enter__(self) -> EmbeddingGroup:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._reserved.close()
+    def step(self, lr: float = DEFAULT_LR, weight: float = 1.0) -> None:
+        """Update the rows that were read; see NodeEmbeddings.step()."""
+        self._embeddings.step(lr, weight)

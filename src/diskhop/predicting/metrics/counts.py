@@ -36,7 +36,7 @@ class ClassCounts:
         accuracy = int(self._right.sum()) / int(self._support.sum())
         macro = _f1(self._right, self._predicted, self._support)[occurs].mean()
         # With one class per node, every wrong prediction is a false positive and a false negative.
-        return {"accuracy": accuracy, "macro_f1": float(macro), "micro_f1": accuracy}
+        return {"accuracy": accuracy, "f1_macro": float(macro), "f1_micro": accuracy}
 
     def columns(self) -> list[dict[str, Any]]:
         """Return precision, recall, F1, support and number of predictions of each class."""
@@ -64,8 +64,8 @@ class TaskCounts:
         pooled = _f1(*(each.sum(keepdims=True) for each in (right, predicted, support)))
         return {
             "accuracy": int(num_right.sum()) / int(known.sum()),
-            "macro_f1": float(_f1(right, predicted, support)[known > 0].mean()),
-            "micro_f1": float(pooled[0]),
+            "f1_macro": float(_f1(right, predicted, support)[known > 0].mean()),
+            "f1_micro": float(pooled[0]),
         }
 
     def columns(self) -> list[dict[str, Any]]:

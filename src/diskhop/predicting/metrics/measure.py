@@ -67,8 +67,8 @@ def measure_outputs(
 
     nodes: number of labelled nodes.
     accuracy: fraction of nodes with the right class, or of known labels with the right side.
-    macro_f1: mean over the classes that occur among labels or predictions, or over tasks with a label.
-    micro_f1: F1 of all predictions together; with classes, equal to the accuracy.
+    f1_macro: mean over the classes that occur among labels or predictions, or over tasks with a label.
+    f1_micro: F1 of all predictions together; with classes, equal to the accuracy.
     roc_auc, average_precision: of two classes, those of class 1; else the mean over classes (one against the rest) or
         tasks with positive and negative nodes. None without such, and where memory is too small.
     ranked: number of classes or tasks with positive and negative nodes.

@@ -9,7 +9,7 @@ from typing import Any
 from diskhop.budget import format_bytes
 from diskhop.config.learning import CROSS_ENTROPY
 from diskhop.config.link import BINARY, DEFAULT_SHARES, TRIPLET, LinkConfig
-from diskhop.config.options import AUTO, check_options
+from diskhop.config.options import check_options
 from diskhop.config.train import LINK
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
@@ -19,8 +19,8 @@ from diskhop.run_files import NODE
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset, with_preset
 from diskhop.runs.data_use import ignored_parts
 from diskhop.runs.links.task import LinkTask, read_link_task
-from diskhop.runs.nodes.defaults import choose_edge_weights, choose_products, choose_sampling, choose_steps
-from diskhop.system.memory import default_memory_bytes, default_threads
+from diskhop.runs.nodes.defaults import choose_edge_weights, choose_machine, choose_sampling, choose_steps
+from diskhop.system.memory import default_memory_bytes
 
 _PRESETS = Path(__file__).parents[1] / "presets" / "link"
 # Messages do not use the edges of the batch: with all edges in one, none would be left.
@@ -81,7 +81,5 @@ def resolve_link_config(
         why="a tenth at most, as messages leave out a batch's own edges",
     )
     choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
-    choose("engine", AUTO, "the fastest that works here")
-    choose("threads", default_threads(), "the cores this process may use")
-    choose_products(choices)
+    choose_machine(choices)
     return Resolved(LinkConfig(**choices.complete), choices.made, task)

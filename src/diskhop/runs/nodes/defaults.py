@@ -10,12 +10,12 @@ import numpy as np
 
 from diskhop.budget import format_bytes
 from diskhop.config.learning import CROSS_ENTROPY, MSE
+from diskhop.config.node_kinds import KINDS
 from diskhop.config.options import AUTO, check_options, options_of, require_known
 from diskhop.config.parse import resolved_path
 from diskhop.config.sampler import CHOOSING, FASTGCN, LADIES, LAYER_WISE, MARIUS, NEIGHBOR
 from diskhop.config.train import (
     ALL_NEIGHBORS,
-    KINDS,
     LINK,
     MADE_FEATURES,
     REGRESSION,
@@ -29,6 +29,7 @@ from diskhop.hops.spec import DEFAULT_HOPS
 from diskhop.nn.matmul.choice import bfloat16_ratio, choose_matmul
 from diskhop.nn.matmul.products import PRECISIONS
 from diskhop.nn.models import HOP_MODELS, LAYERS, config_kind
+from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.run_files import HOP, NODE
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset, with_preset
 from diskhop.runs.data_use import edge_weights_of, ignored_parts
@@ -58,7 +59,7 @@ def load_preset(name: str, model: str | None = None) -> dict[str, Any]:
     Options for all models are left out where the model's kind of run has no such option. A table named like the model
     refines them. Raises ConfigError for an unknown preset or model.
     """
-    chosen, content, refinement = read_preset(PRESETS, name, model, (*LAYERS, *HOP_MODELS))
+    chosen, content, refinement = read_preset(PRESETS, name, model, (*LAYERS, *HOP_MODELS, *TYPED_MODELS))
     known = options_of(config_kind(chosen))
     shared = {option: value for option, value in content.items() if option in known}
     return check_options({**shared, **refinement, "model": chosen}, f"preset '{name}'", KINDS)
@@ -94,7 +95,7 @@ def resolve_config(
     choices.choose("dropout", 0.5, "default regularisation")
     choices.choose("lr", 0.003, "suits Adam with batches of some hundreds")
     memory_bytes = given.get("memory_bytes") or default_memory_bytes()
-    task = _choose_task(dataset, memory_bytes, choices)
+    task = choose_task(dataset, memory_bytes, choices)
     choose_edge_weights(dataset, model, choices)
     choices.made += ignored_parts(dataset, HOP if kind is HopConfig else NODE)
     num_batches = choose_subgraphs(dataset, choices) if given.get("sampler", NEIGHBOR) in CHOOSING else None
@@ -107,13 +108,11 @@ def resolve_config(
         has_valid=task.seeds.valid is not None,
         num_batches=num_batches,
     )
-    _choose_objective(dataset, choices)
+    choose_objective(dataset, choices)
     choices.choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     if kind is HopConfig:
         _choose_chunks(task, choices)
-    choices.choose("engine", AUTO, "the fastest that works here")
-    choices.choose("threads", default_threads(), "the cores this process may use")
-    choose_products(choices)
+    choose_machine(choices)
     return Resolved(kind(**choices.complete), choices.made, task)
 
 
@@ -133,7 +132,7 @@ def _refuse_other_kinds(given: Mapping[str, Any], kind: type[TrainConfig], model
             raise ConfigError(f"training: option '{name}' is for {models}, not for model '{model}': remove it")
 
 
-def _choose_task(dataset: Dataset, memory_bytes: int, choices: Choices) -> NodeTask:
+def choose_task(dataset: Dataset, memory_bytes: int, choices: Choices) -> NodeTask:
     """Read labels and seed nodes."""
     given = choices.given
     if dataset.num_splits > 1:
@@ -154,7 +153,7 @@ def choose_edge_weights(dataset: Dataset, model: str, choices: Choices) -> None:
         choices.choose(chosen.option, chosen.value, chosen.why)
 
 
-def _choose_objective(dataset: Dataset, choices: Choices) -> None:
+def choose_objective(dataset: Dataset, choices: Choices) -> None:
     """Choose the task that the labels are for, with its loss and its metric."""
     labels = f"labels are {dataset.num_outputs} {dataset.label_kind}"
     task = choices.choose("task", TASK_OF_LABELS[dataset.label_kind], labels)
@@ -193,6 +192,13 @@ def choose_steps(
         choices.choose("patience", patience, f"stops after {patience} validations in a row that are not better")
 
 
+def choose_machine(choices: Choices) -> None:
+    """Choose the I/O engine, threads, and the library that multiplies matrices."""
+    choices.choose("engine", AUTO, "the fastest that works here")
+    choices.choose("threads", default_threads(), "the cores this process may use")
+    choose_products(choices)
+
+
 def choose_products(choices: Choices) -> None:
     """Choose the library that multiplies matrices."""
     precision = choices.given.get("precision", "float32")
@@ -209,6 +215,19 @@ def choose_products(choices: Choices) -> None:
 
 def choose_sampling(dataset: Dataset, choices: Choices) -> None:
     """Choose layers, fan-outs, batches of evaluation, and the source of features."""
+    choose_batches(choices, dataset.num_nodes, dataset.num_edges)
+    given = choices.given
+    if dataset.features() is None:
+        choices.choose("features", MADE_FEATURES[0], "the graph has none: a constant and log(1 + in-degree) stand in")
+    elif given.get("features"):
+        raise ConfigError(
+            f"--features {given['features']} is for graphs without features, and {dataset.path} has "
+            f"{dataset.feature_dim} columns; remove --features"
+        )
+
+
+def choose_batches(choices: Choices, num_nodes: int, num_edges: int) -> None:
+    """Choose layers, fan-outs, batches of evaluation, and the store. num_nodes, num_edges: of the graph."""
     choose, given = choices.choose, choices.given
     lists = [given[name] for name in ("fanout", "eval_fanout") if len(given.get(name, ())) > 1]
     if lists:
@@ -218,13 +237,13 @@ def choose_sampling(dataset: Dataset, choices: Choices) -> None:
     sampler = given.get("sampler", NEIGHBOR)
     if sampler in LAYER_WISE:
         most, share = _NODES_PER_HOP[sampler]
-        num_drawn = max(1, min(most, int(share * dataset.num_nodes)))
-        choose("fanout", (num_drawn,) * layers, f"nodes per hop, for all lists together, of {dataset.num_nodes}")
+        num_drawn = max(1, min(most, int(share * num_nodes)))
+        choose("fanout", (num_drawn,) * layers, f"nodes per hop, for all lists together, of {num_nodes}")
     elif sampler in CHOOSING:
         choose("fanout", (ALL_NEIGHBORS,) * layers, "batches have all edges among their nodes")
     else:
         choose("fanout", (10,) * layers, "neighbours per hop; bounds a batch on any graph")
-    is_small = dataset.num_edges <= _MOST_EDGES_FOR_ALL_NEIGHBORS
+    is_small = num_edges <= _MOST_EDGES_FOR_ALL_NEIGHBORS
     eval_reason = "all neighbours, since the graph is small" if is_small else "more than in training, still bounded"
     choose("eval_fanout", ((ALL_NEIGHBORS if is_small else 20),) * layers, eval_reason)
     for name in ("fanout", "eval_fanout"):
@@ -232,13 +251,6 @@ def choose_sampling(dataset: Dataset, choices: Choices) -> None:
             choices.complete[name] *= layers
     choose("eval_batch_size", 1000, "bounds memory per batch")
     choose("store", AUTO, "the planner picks the fastest, see below")
-    if dataset.features() is None:
-        choose("features", MADE_FEATURES[0], "the graph has none: a constant and log(1 + in-degree) stand in")
-    elif given.get("features"):
-        raise ConfigError(
-            f"--features {given['features']} is for graphs without features, and {dataset.path} has "
-            f"{dataset.feature_dim} columns; remove --features"
-        )
 
 
 def _choose_hops(dataset: Dataset, model: str, choices: Choices) -> None:

@@ -60,7 +60,7 @@ class Accuracy:
 
 
 class F1:
-    """The F1 score. name: micro_f1 or macro_f1; see ClassCounts and TaskCounts."""
+    """The F1 score. name: f1_micro or f1_macro; see ClassCounts and TaskCounts."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -153,8 +153,8 @@ METRICS: dict[str, MetricKind] = {
     "accuracy": MetricKind(Accuracy),
     "auc": MetricKind(partial(Ranking, "auc", roc_auc), ranks=True),
     "ap": MetricKind(partial(Ranking, "ap", average_precision), ranks=True),
-    "micro_f1": MetricKind(partial(F1, "micro_f1")),
-    "macro_f1": MetricKind(partial(F1, "macro_f1")),
+    "f1_micro": MetricKind(partial(F1, "f1_micro")),
+    "f1_macro": MetricKind(partial(F1, "f1_macro")),
     "rmse": MetricKind(partial(Error, "rmse"), (REGRESSION,)),
     "mae": MetricKind(partial(Error, "mae"), (REGRESSION,)),
     "r2": MetricKind(partial(Error, "r2"), (REGRESSION,)),

@@ -10,8 +10,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from diskhop.config.link import LinkConfig
+from diskhop.config.node_kinds import KINDS
 from diskhop.config.options import load_config
-from diskhop.config.train import KINDS, REGRESSION, USE, HopConfig, SampledConfig
+from diskhop.config.train import REGRESSION, USE, HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError, SchemaError, TrainingError
 from diskhop.nn.link_model import split_parameters

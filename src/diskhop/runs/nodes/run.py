@@ -9,6 +9,7 @@ from typing import Any
 from diskhop.budget import Budget
 from diskhop.config.learning import PLATEAU
 from diskhop.config.train import TrainConfig
+from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.predicting.scaling import Scaling
@@ -37,20 +38,21 @@ def train_nodes(
     TrainingError if the loss is not finite.
     """
     dataset, out = context.dataset, context.out
-    require_task(config, dataset)
-    require_metric(config.metric, config.task, dataset.num_classes)
+    labelled = dataset.of_node_type(config.target) if isinstance(config, TypedConfig) else dataset
+    require_task(config, labelled)
+    require_metric(config.metric, config.task, labelled.num_classes)
     folder = ModelFolder(out, context.injector) if out is not None else None
     if out is not None and not context.resume:
         require_new_folder(out)
     warm_start = _open_warm_start(context, folder, config)
     budget = Budget(config.memory_bytes)
-    task = task or read_task(dataset, split=config.split, evaluate=config.evaluate, memory_bytes=config.memory_bytes)
+    task = task or read_task(labelled, split=config.split, evaluate=config.evaluate, memory_bytes=config.memory_bytes)
     _require_measurable(task, config)
     prepared = prepare(dataset, config, task, budget, context.callback)
     assert task.labels is not None, "there is no plan for a budget without room for labels"
     config = prepared.config
-    objective = make_objective(config, dataset, task, _scaling_so_far(context, folder, warm_start))
-    schema = schema_of(dataset, getattr(config, "features", ""), config.seed)
+    objective = make_objective(config, labelled, task, _scaling_so_far(context, folder, warm_start))
+    schema = schema_of(dataset, getattr(config, "features", ""), config.seed, getattr(config, "target", ""))
     schema = replace(schema, scaling=objective.scaling)
     job = TrainingJob(
         kind=kind,

@@ -1,0 +1,8 @@
+"""The configurations of runs on nodes, in the order in which an option is looked up."""
+
+from __future__ import annotations
+
+from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
+from diskhop.config.typed import TypedConfig
+
+KINDS: tuple[type[TrainConfig], ...] = (SampledConfig, HopConfig, TypedConfig)

@@ -1,0 +1,117 @@
+"""Batches of a graph with types, as a typed model takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from diskhop.batches.typed import NodePart, TypedBatch, split_types
+from diskhop.config.typed import TypedConfig
+from diskhop.dataset.made_features import DEGREE, MadeFeatures
+from diskhop.dataset.type_map import TypeMap
+from diskhop.nn.typed.block import TypedBlock
+from diskhop.pipeline.batch import MiniBatch, Pass, TypedFeatures
+from diskhop.pipeline.made_rows import make_rows
+from diskhop.pipeline.pipeline import Pipeline
+from diskhop.pipeline.stream import BatchStream
+from diskhop.plans import PreparedBytes
+from diskhop.protocols import Purpose, SampledBatch
+from diskhop.runs.typed.samplers import eval_sampler, train_sampler
+from diskhop.sampling.seeds import SplitSeeds, count_batches, shuffled_seeds
+
+# Splitting a batch: of each node its row, its place and its place within its type; of each edge its type, ends, place
+# and position, then its source and its destination in the block.
+ADDED = PreparedBytes(per_node=40, per_edge=48)
+
+
+class TypedInputs(NamedTuple):
+    """A batch by types. parts: its nodes. block: its edges, for the layers."""
+
+    parts: dict[str, NodePart]
+    block: TypedBlock
+
+
+def inputs_of(sampled: SampledBatch, types: TypeMap) -> TypedInputs:
+    """Split a batch by types."""
+    typed: TypedBatch = split_types(sampled, types)
+    return TypedInputs(dict(typed.parts), TypedBlock.of(typed))
+
+
+class TypedFeed:
+    """Batches of a pipeline; see runs/feeds.Feed.
+
+    seeds: merged rows of the target's nodes. first_row: the first merged row of the target.
+    made: features that stand in for those of some node types.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        seeds: SplitSeeds,
+        first_row: int,
+        config: TypedConfig,
+        made: Mapping[str, MadeFeatures],
+    ) -> None:
+        types = pipeline.dataset.types
+        assert types is not None
+        self._types: TypeMap = types
+        self._pipeline = pipeline
+        self._seeds = seeds
+        self._first_row = first_row
+        self._config = config
+        self._made = made
+        self._needs_degrees = any(each.kind == DEGREE for each in made.values())
+
+    def train(self, epoch: int) -> AbstractContextManager[BatchStream]:
+        """See Feed."""
+        config = self._config
+        seeds = shuffled_seeds(self._seeds.train, config.seed, epoch)
+        wanted = Pass(
+            seeds=seeds,
+            numbers=range(count_batches(len(seeds), config.batch_size, config.max_batches)),
+            batch_size=config.batch_size,
+            sampler=train_sampler(config),
+            seed=config.seed,
+            purpose=Purpose.TRAIN,
+            epoch=epoch,
+            first_row=self._first_row,
+            with_in_degrees=self._needs_degrees,
+        )
+        return self._pipeline.run(wanted, self._prepare)
+
+    def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
+        """See Feed. Every epoch draws the same neighbours."""
+        config = self._config
+        seeds = self._seeds.valid if purpose == Purpose.VALID else self._seeds.test
+        assert seeds is not None
+        wanted = Pass(
+            seeds=seeds,
+            numbers=range(count_batches(len(seeds), config.eval_batch_size)),
+            batch_size=config.eval_batch_size,
+            sampler=eval_sampler(config),
+            seed=config.seed,
+            purpose=purpose,
+            epoch=0,
+            first_row=self._first_row,
+            with_in_degrees=self._needs_degrees,
+        )
+        return self._pipeline.run(wanted, self._prepare)
+
+    def forward(self, model: Any, batch: MiniBatch) -> Tensor:
+        """See Feed."""
+        inputs: TypedInputs = batch.prepared
+        assert batch.x_by_type is not None
+        x = dict(batch.x_by_type)
+        for name, made in self._made.items():
+            part = inputs.parts[name]
+            degrees = None if batch.in_degrees is None else batch.in_degrees[torch.from_numpy(part.places)]
+            x[name] = make_rows(made, part.node_ids, degrees)
+        outputs: Tensor = model(x, inputs)
+        return outputs[: batch.sampled.num_seeds]
+
+    def _prepare(self, sampled: SampledBatch, _x: TypedFeatures) -> TypedInputs:
+        return inputs_of(sampled, self._types)

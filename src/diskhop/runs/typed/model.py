@@ -1,0 +1,122 @@
+"""The model of a typed run: a network, and rows of the node types without features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch_geometric.nn.module_dict import ModuleDict
+
+from diskhop.budget import format_bytes
+from diskhop.config.train import LEARNED
+from diskhop.config.typed import TypedConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.made_features import MadeFeatures, made_features
+from diskhop.errors import ConfigError
+from diskhop.nn.matmul.products import Products, require_products
+from diskhop.nn.typed.embeddings import COPIES, LearnedRows, embedding_bytes
+from diskhop.nn.typed.models import TypedOptions, build_typed_model
+from diskhop.nn.typed.network import TypedNetwork
+from diskhop.nn.typed.schema import TypedSchema
+
+_MOST_LEARNED_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class RunTypes:
+    """Where the rows of each node type come from.
+
+    stored: columns of the features of the types that have some.
+    learned: number of nodes of the types whose rows are learned.
+    made: features that stand in for those of other types.
+    schema: types as the network knows them.
+    """
+
+    stored: Mapping[str, int]
+    learned: Mapping[str, int]
+    made: Mapping[str, MadeFeatures]
+    schema: TypedSchema
+
+    def held(self, hidden: int) -> dict[str, int]:
+        """Bytes of the budget that learned rows take, by name."""
+        num_bytes = sum(embedding_bytes(count, hidden) for count in self.learned.values())
+        if not num_bytes:
+            return {}
+        return {"learned features": num_bytes, "checkpoints of learned features": COPIES * num_bytes}
+
+
+def types_of_run(merged: Dataset, config: TypedConfig) -> RunTypes:
+    """Return where rows come from. Raises ConfigError if learned rows are most of the memory."""
+    types = merged.types
+    assert types is not None
+    stored, learned, made = {}, {}, {}
+    for name, nodes in merged.nodes.items():
+        if nodes.features() is not None:
+            stored[name] = nodes.feature_dim
+        elif config.features in ("", LEARNED):
+            learned[name] = nodes.num_nodes
+        else:
+            made[name] = made_features(config.features, merged.path, nodes.num_nodes, config.seed)
+    dims = {name: stored.get(name, 0) or (made[name].dim if name in made else 0) for name in types.node_types}
+    found = RunTypes(stored, learned, made, TypedSchema(dims, tuple(edges.ends for edges in types.edges)))
+    needed = sum(found.held(config.hidden).values())
+    if needed > _MOST_LEARNED_SHARE * config.memory_bytes:
+        raise ConfigError(
+            f"rows of {', '.join(learned)}, which have no features, would take {format_bytes(needed)} to learn, of "
+            f"--memory {format_bytes(config.memory_bytes)}: use --features random, a smaller --hidden, or --memory "
+            f"{-(-int(needed / _MOST_LEARNED_SHARE) // 1_000_000)}MB"
+        )
+    return found
+
+
+class TypedModel(nn.Module):
+    """A network over a batch by types, which also has the rows of types without features."""
+
+    def __init__(self, network: TypedNetwork, types: RunTypes, config: TypedConfig) -> None:
+        super().__init__()
+        hidden = config.hidden
+        self._rate = config.embedding_lr
+        self.network = network
+        self.learned = ModuleDict(
+            {
+                name: LearnedRows(count, hidden, seed=config.seed, key=key)
+                for key, (name, count) in enumerate(types.learned.items())
+            }
+        )
+        self.held = types.held(hidden)
+
+    def forward(self, x: Mapping[str, Tensor], inputs: Any) -> Tensor:
+        """Return outputs of the seeds. x: rows of the types that are not learned. inputs: a TypedInputs."""
+        rows = dict(x)
+        for name, learned in self.learned.items():
+            rows[name] = learned(inputs.parts[name].node_ids)
+        outputs: Tensor = self.network(rows, inputs.block)
+        return outputs
+
+    def step_rows(self, factor: float, weight: float) -> None:
+        """See StepsRows."""
+        for learned in self.learned.values():
+            learned.step(factor * self._rate, weight)
+
+
+def make_model(merged: Dataset, config: TypedConfig) -> TypedModel:
+    """Make the model of a configuration, with random parameters from torch's generator."""
+    found = types_of_run(merged, config)
+    products = Products(config.matmul, config.precision)
+    require_products(products)
+    options = TypedOptions(
+        hidden=config.hidden,
+        layers=config.layers,
+        heads=config.heads,
+        dropout=config.dropout,
+        input_dropout=config.input_dropout,
+        norm=config.norm,
+        num_bases=config.num_bases,
+        num_blocks=config.num_blocks,
+        relations=config.relations,
+    )
+    num_outputs = merged.nodes[config.target].num_outputs
+    network = build_typed_model(config.model, found.schema, config.target, num_outputs, options, products)
+    return TypedModel(network, found, config)

@@ -1,0 +1,144 @@
+"""Training on a graph with types: its types are merged, a store per type is planned, and batches come by type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from diskhop.budget import Budget
+from diskhop.config.options import AUTO
+from diskhop.config.typed import TypedConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.merge import MergeTools, merged_lists
+from diskhop.dataset.merged import merged_spec
+from diskhop.derived.scratch import scratch_path
+from diskhop.io.engine import open_engine
+from diskhop.nn.dry_run import measure_step_seconds
+from diskhop.nn.reproducible import reproducible
+from diskhop.pipeline.pipeline import open_pipeline
+from diskhop.planning.planner import choose_plan, predict_plan
+from diskhop.planning.workload import Workload
+from diskhop.protocols import NodeRows, Purpose, SampledBatch
+from diskhop.runs.callbacks import Callback
+from diskhop.runs.feeds import Feed, PreparedRun
+from diskhop.runs.nodes.task import NodeTask
+from diskhop.runs.nodes.workload import workload_of
+from diskhop.runs.typed.feed import ADDED, TypedFeed, inputs_of
+from diskhop.runs.typed.model import TypedModel, make_model, types_of_run
+from diskhop.runs.typed.samplers import eval_sampler, train_sampler
+from diskhop.runs.typed.target import NONE
+from diskhop.sampling.seeds import SeedSet, SplitSeeds
+from diskhop.stores.stores import STORES
+
+
+def merge_types(dataset: Dataset, config: TypedConfig, budget: Budget, callback: Callback) -> Dataset:
+    """Return a dataset as one graph of all its types. Its merged lists are made if they are not there yet."""
+    reversed_types = () if config.reverse == (NONE,) else config.reverse
+    tools = MergeTools(
+        scratch=scratch_path(dataset.path, config.scratch or None),
+        engine=open_engine(config.engine).engine,
+        budget=budget,
+        threads=config.threads,
+        progress=callback.prepared,
+    )
+    lists = merged_lists(dataset, tools, reversed_types)
+    return dataset.with_merged_types(lists, merged_spec(dataset, reversed_types).key)
+
+
+def prepare_typed(
+    dataset: Dataset, config: TypedConfig, task: NodeTask, budget: Budget, callback: Callback
+) -> PreparedRun:
+    """Merge the types and plan. task: of the target's nodes, by their own rows. Raises as choose_plan()."""
+    merged = merge_types(dataset, config, budget, callback)
+    types = merged.types
+    assert types is not None
+    first_row = types.first_row(config.target)
+    seeds = _merged_seeds(task.seeds, first_row)
+    workload = typed_workload(merged, config, seeds, task)
+    plan = choose_plan(merged, workload, budget)
+    if plan.predicted is None:
+        plan = predict_plan(merged, workload, plan, budget)
+    # A store that was chosen for the user must not change what is trained, so its batches come in order.
+    ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
+    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
+
+    @contextmanager
+    def open_feed(model: TypedModel) -> Iterator[Feed]:
+        with ExitStack() as held:
+            for name, num_bytes in model.held.items():
+                held.enter_context(budget.reserve(name, num_bytes))
+            pipeline = held.enter_context(open_pipeline(merged, plan, budget, expected=workload.seed_sets[0]))
+            yield TypedFeed(pipeline, seeds, first_row, planned, types_of_run(merged, planned).made)
+
+    return PreparedRun(
+        config=planned,
+        plan=plan,
+        make_model=partial(make_model, merged, planned),
+        open=open_feed,
+        facts={"target": config.target, "types": _described(merged)},
+    )
+
+
+def merged_workload(
+    dataset: Dataset, config: TypedConfig, task: NodeTask, budget: Budget, callback: Callback | None = None
+) -> tuple[Dataset, Workload]:
+    """Merge the types, and describe a run for the planner."""
+    merged = merge_types(dataset, config, budget, callback or Callback())
+    types = merged.types
+    assert types is not None
+    return merged, typed_workload(merged, config, _merged_seeds(task.seeds, types.first_row(config.target)), task)
+
+
+def typed_workload(merged: Dataset, config: TypedConfig, seeds: SplitSeeds, task: NodeTask) -> Workload:
+    """Describe a run for the planner, which may measure a step of the model on a batch."""
+    types, found = merged.types, types_of_run(merged, config)
+    assert types is not None
+
+    def seed_set(purpose: Purpose, rows: NodeRows) -> SeedSet:
+        is_training = purpose == Purpose.TRAIN
+        return SeedSet(
+            purpose=purpose,
+            seeds=rows,
+            batch_size=config.batch_size if is_training else config.eval_batch_size,
+            sampler=train_sampler(config) if is_training else eval_sampler(config),
+            is_shuffled=is_training,
+        )
+
+    def measure_step(batch: SampledBatch) -> float:
+        inputs = inputs_of(batch, types)
+        x = {}
+        for name, dim in found.schema.feature_dims.items():
+            if dim:
+                x[name] = torch.full((len(inputs.parts[name].node_ids), dim), 0.01)
+        with reproducible(config.threads):
+            return measure_step_seconds(partial(make_model, merged, config), config.lr, (x, inputs))
+
+    parts = ((Purpose.TRAIN, seeds.train), (Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
+    seed_sets = [seed_set(purpose, rows) for purpose, rows in parts if rows is not None]
+    held = {**task.held, **found.held(config.hidden)}
+    has_features = merged.features() is not None
+    workload = workload_of(config, seed_sets, held, measure_step if has_features else None)
+    return replace(workload, values=ADDED, reads_lent_rows=False)
+
+
+def _merged_seeds(seeds: SplitSeeds, first_row: int) -> SplitSeeds:
+    parts = (seeds.train, seeds.valid, seeds.test)
+    train, valid, test = (None if rows is None else NodeRows(rows + first_row) for rows in parts)
+    assert train is not None
+    return SplitSeeds(train, valid, test)
+
+
+def _described(merged: Dataset) -> dict[str, Any]:
+    """Return the entry of result.json about types: counts of nodes and edges."""
+    types = merged.types
+    assert types is not None
+    return {
+        "nodes": dict(types.num_nodes),
+        "edges": {"__".join(edges.ends): edges.num_edges for edges in types.edges},
+        "learned": [name for name, nodes in merged.nodes.items() if nodes.features() is None],
+    }
