@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.type_map import TypeMap
 from diskhop.protocols import SampledBatch
 from tests.unit.sampling_oracle import absorb, mix64
+from tests.unit.ways_oracle import Graph
 
 _GOLDEN64, _MASK64 = 0x9E3779B97F4A7C15, 2**64 - 1
 
@@ -51,18 +53,20 @@ def find_scale(sizes: Sequence[float], wanted: int) -> float:
         num_raised, scale = raised, (wanted - raised) / total
 
 
-def keep_labor(lists: Lists, fanout: int, draw: Draw, is_balanced: bool) -> list[list[Kept]]:
-    def share(edges: list[tuple[int, int]]) -> float:
+def keep_labor(lists: Lists, fanouts: Sequence[int], draw: Draw, is_balanced: bool) -> list[list[Kept]]:
+    """fanouts: of each list."""
+
+    def share(edges: list[tuple[int, int]], fanout: int) -> float:
         return 1.0 if fanout < 0 or len(edges) <= fanout else fanout / len(edges)
 
     most: dict[int, float] = {}
-    for _, edges in lists:
+    for (_, edges), fanout in zip(lists, fanouts, strict=True):
         for neighbor, _ in edges:
-            most[neighbor] = max(most.get(neighbor, 0.0), share(edges))
+            most[neighbor] = max(most.get(neighbor, 0.0), share(edges, fanout))
     kept: list[list[Kept]] = []
-    for _, edges in lists:
+    for (_, edges), fanout in zip(lists, fanouts, strict=True):
         if not is_balanced:
-            kept.append([(node, place, 1.0) for node, place in edges if draw(node) < share(edges)])
+            kept.append([(node, place, 1.0) for node, place in edges if draw(node) < share(edges, fanout)])
             continue
         scale = find_scale([most[node] for node, _ in edges], fanout)
         chances = [(node, place, min(1.0, scale * most[node])) for node, place in edges]
@@ -96,18 +100,25 @@ def keep_fastgcn(lists: Lists, fanout: int, draw: Draw, indptr: NDArray[np.int64
     ]
 
 
+def num_types(graph: Graph) -> int:
+    return 1 if graph.types is None else len(graph.types.edges)
+
+
 def sample(
     indptr: NDArray[np.int64],
     indices: NDArray[np.uint32] | NDArray[np.int64],
     seeds: Sequence[int],
-    fanouts: Sequence[int],
+    fanouts: Sequence[int | Sequence[int]],
     key: tuple[int, int, int, int],
     kind: str,
+    types: TypeMap | None = None,
+    /,
     *,
     importance: int = 0,
     batch_dependency: int = 1,
 ) -> SampledBatch:
-    """key: seed, purpose, epoch, batch number."""
+    """fanouts: per hop, one or, with types, one of each edge type. key: seed, purpose, epoch, batch number."""
+    graph = Graph(indptr, indices, types=types)
     node_ids = list(seeds)
     local_ids = {node: local for local, node in enumerate(node_ids)}
     offsets, sources, positions, weights = [0], list[int](), list[int](), list[float]()
@@ -115,19 +126,23 @@ def sample(
     first = 0
     for hop, fanout in enumerate(fanouts):
         frontier, first, first_edge = node_ids[first:], len(node_ids), len(sources)
+        counts = [fanout] * max(1, num_types(graph)) if isinstance(fanout, int) else fanout
+        found = [(node, each, counts[kind_of]) for node in frontier for each, kind_of in graph.lists_of(node)]
+        found = [each for each in found if each[2] != 0]
         lists = [
-            (node, [(int(indices[place]), place) for place in range(int(indptr[node]), int(indptr[node + 1]))])
-            for node in frontier
+            (node, [(int(indices[place]), place) for place in range(int(indptr[each]), int(indptr[each + 1]))])
+            for node, each, _ in found
         ]
         draw = draw_of(key, hop, batch_dependency)
         if kind == "labor":
-            kept = keep_labor(lists, fanout, draw, importance == 1)
+            kept = keep_labor(lists, [count for _, _, count in found], draw, importance == 1)
         elif kind == "ladies":
-            kept = keep_ladies(lists, fanout, draw)
+            kept = keep_ladies(lists, counts[0], draw)
         else:
-            kept = keep_fastgcn(lists, fanout, draw, indptr)
-        for edges in kept:
-            for node, place, weight in edges:
+            kept = keep_fastgcn(lists, counts[0], draw, indptr)
+        for owner in frontier:
+            of_node = [edge for (node, _), edges in zip(lists, kept, strict=True) if node == owner for edge in edges]
+            for node, place, weight in of_node:
                 if node not in local_ids:
                     local_ids[node] = len(node_ids)
                     node_ids.append(node)

@@ -28,7 +28,7 @@ from diskhop.sampling.typed_columns import find_merged_column
 from tests.examples import examples
 from tests.graphs import threads_engine
 from tests.typed import COUNTS, ENDS, make_typed, pairs_of, typed_lists
-from tests.unit import ways_oracle
+from tests.unit import importance_oracle, ways_oracle
 from tests.unit.sampling_oracle import assert_same_batch
 
 _KEY = (3, Purpose.TRAIN, 1, 2)
@@ -67,6 +67,20 @@ def test_batches_are_those_of_the_definition(data, case, wide, disjoint, replace
     graph = ways_oracle.Graph(indptr, indices, types=types)
     fanouts = [list(hop) for hop in zip(*by_type.values(), strict=True)]
     assert_same_batch(actual, ways_oracle.sample(graph, ways, seeds, fanouts, _KEY))
+
+
+@examples(40)
+@given(data=st.data(), case=typed_lists(), importance=st.sampled_from([0, 1]))
+def test_labor_keeps_the_share_of_each_type(data, case, importance) -> None:  # type: ignore[no-untyped-def]
+    types, indptr, indices = case
+    topology = Topology(Path("x"), indptr, indices, types=types)
+    counts = st.sampled_from([-1, 1, 2, 5] if types.is_single else [-1, 0, 1, 2, 5])
+    by_type = {edges.ends: data.draw(st.lists(counts, min_size=2, max_size=2)) for edges in types.edges}
+    seeds = list(range(0, types.total_nodes, 3))
+    spec = with_fanouts(importance_spec("labor", (1, 1), importance=importance), by_type)
+    fanouts = [list(hop) for hop in zip(*by_type.values(), strict=True)]
+    expected = importance_oracle.sample(indptr, indices, seeds, fanouts, _KEY, "labor", types, importance=importance)
+    assert_same_batch(sample(topology, spec, seeds), expected)
 
 
 def test_whole_neighbourhoods_are_those_of_a_search_by_type(tmp_path: Path) -> None:

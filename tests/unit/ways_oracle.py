@@ -23,7 +23,7 @@ class Graph:
     """Lists, and numbers of edges and nodes; None without any. With types, a node has a list of each edge type."""
 
     indptr: NDArray[np.int64]
-    indices: NDArray[np.uint32]
+    indices: NDArray[np.uint32] | NDArray[np.int64]
     weights: NDArray[np.float32] | None = None
     edge_times: NDArray[np.int64] | None = None
     node_times: NDArray[np.int64] | None = None
