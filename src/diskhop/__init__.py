@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from diskhop.hops.spec import PropagationSpec
     from diskhop.importing.pyg.source import from_pyg
     from diskhop.loaders.clusters import ClusterData, ClusterLoader
+    from diskhop.loaders.hgt import HGTLoader
     from diskhop.loaders.hops import HopLoader
     from diskhop.loaders.link import LinkNeighborLoader
     from diskhop.loaders.neighbor import NeighborLoader
@@ -41,6 +42,7 @@ __all__ = [
     "GraphSAINTEdgeSampler",
     "GraphSAINTNodeSampler",
     "GraphSAINTRandomWalkSampler",
+    "HGTLoader",
     "HopLoader",
     "LinkNeighborLoader",
     "NeighborLoader",
@@ -75,6 +77,7 @@ _LAZY = {
     "GraphSAINTEdgeSampler": "diskhop.loaders.saint",
     "GraphSAINTNodeSampler": "diskhop.loaders.saint",
     "GraphSAINTRandomWalkSampler": "diskhop.loaders.saint",
+    "HGTLoader": "diskhop.loaders.hgt",
     "HopLoader": "diskhop.loaders.hops",
     "LinkNeighborLoader": "diskhop.loaders.link",
     "NeighborLoader": "diskhop.loaders.neighbor",
