@@ -19,8 +19,8 @@ from diskhop.predicting.streamed.spare_files import cut_file
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 
-# Rows are made in ranges; a crash costs at most one range. Smaller ones cost a tenth: streams begin again in each.
-RANGE_BYTES = 1 << 30
+# Rows are made in ranges; a crash costs at most one. Small ones cost a tenth: streams begin again in each.
+RANGE_BYTES = 2 << 30
 _FILE = "rows"
 OpenWriters = Callable[[Bands], Sequence[BandWriter]]
 Write = Callable[[Sequence[BandWriter]], None]
