@@ -73,6 +73,10 @@ class DestinationError(DiskhopError, OSError):
     exit_code = 2
 
 
+class BusyError(DestinationError):
+    """A destination that another process is writing to."""
+
+
 class ReadError(DiskhopError, OSError):
     """A read that failed or was short; the message names file and offset. None of its data is used."""
 

@@ -163,7 +163,7 @@ COMMANDS = [
     "export TRIPLES OUT --format graphbolt", "export EMBEDDED OUT.csv", "export GRAPH OUT --memory 1MB",
     "import GRAPH OUT --features-from EMBEDDED", "import PLAIN OUT --features-from EMBEDDED --undirected",
     "import PLAIN OUT --features-from RUN", "export EMBEDDED OUT.npy --by dot", "export EMBEDDED OUT.tsv --ann",
-    "export RUN OUT.npy", "export GRAPH OUT --format parquet --memory 60MB", "export GRAPH GRAPH", "export IN OUT",
+    "export RUN OUT.npy", "export IN/none OUT.faiss", "export GRAPH OUT --format parquet --memory 60MB", "export GRAPH GRAPH", "export IN OUT",
     "report", "report IN", "report RUN --out page.txt", "report RUN --out IN/none/page.html", "plan TYPED",
     "plan PLAIN", "plan GRAPH --memory 1MB", "plan GRAPH --model nope", "plan TRIPLES", "propagate PLAIN",
     "propagate TYPED", "propagate GRAPH --operator nope", "propagate GRAPH --operator ppr:alpha=2",

@@ -167,3 +167,11 @@ def test_a_mistake_is_one_line(
         (line,) = capsys.readouterr().err.splitlines()
         assert line.endswith("install it with: pip install 'diskhop[index]'")
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["near.faiss", "rows.npy"])
+def test_a_run_that_is_missing_is_named(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["export", str(tmp_path / "none"), str(tmp_path / name)]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/none: there is no such run to export to {name}; name the folder of a run, or make" in said
+    assert list(tmp_path.iterdir()) == []

@@ -32,6 +32,7 @@ REASONS = {
     r"pyg_lib_and_torch_sparse": "compares operators of two packages of PyG; uses no loader",
     r"shadow_k_hop_sampler": "makes a SparseTensor of torch-sparse; test_shadow_loader.py has its graphs",
     r"cluster_gcn$": "calls the partition by METIS; test_cluster_training.py has what batches have",
+    r"cluster_gcn_correctness": "downloads Cora; test_cluster_training.py has its accuracy",
     r"keep_inter_cluster_edges": "a cluster with edges to nodes outside of it; refused",
     r"in_memory_dataset_imbalanced_sampler": "uses no loader of one large graph",
     r"hetero_neighbor_loader_basic|custom_hetero_neighbor_loader$|hetero_neighbor_loader_sampled_info": "several types",

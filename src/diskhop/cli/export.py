@@ -72,6 +72,8 @@ def export(
         of_index = {"by": by, "ann": ann, "memory": given.get("memory_bytes"), "threads": given.get("threads")}
         _export_embeddings(source, destination, of_index, overwrite=overwrite, as_json=as_json)
         return
+    if not source.exists():
+        _require_no_file_of_a_run(source, destination)
     if by is not None or ann:
         raise ConfigError(f"--{'by' if by else 'ann'} is for indexes of embeddings, and {source} is no run; remove it")
     budget = budget_of(given)
@@ -95,6 +97,18 @@ def export(
         why = f"format '{format_name}' does not store them; use --format numpy"
         files.append(("not exported", f"{', '.join(exported.left_out)} ({why})"))
     print_pairs([("exported", f"{source} to {exported.path}"), *files])
+
+
+def _require_no_file_of_a_run(source: Path, destination: Path) -> None:
+    """Raise ConfigError if a destination is a file of embeddings, which a missing source cannot have."""
+    from diskhop.runs.embedding.export import EXPORTS
+    from diskhop.runs.embedding.index import INDEXES
+
+    if destination.suffix in (*EXPORTS, *INDEXES):
+        raise ConfigError(
+            f"{source}: there is no such run to export to {destination.name}; name the folder of a run, or make one "
+            "with 'diskhop embed'"
+        )
 
 
 def _export_embeddings(

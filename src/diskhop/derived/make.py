@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from diskhop.errors import BusyError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, rename, sync_directory
+from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
 
 _STAGE = "files"
+_SECONDS_BETWEEN_LOOKS = 0.1
 
 
 def make_derived(
@@ -17,12 +21,34 @@ def make_derived(
     """Create a folder. An interrupted call leaves files that the next one with the same key finds.
 
     key: everything that determines the content. build: creates the files that are missing in a folder, durably;
-    the work folder is for stages of its own.
+    the work folder is for stages of its own. Nothing is done where another process has just made the folder.
     """
     make_directories(destination.parent, injector)
     with WorkFolder(destination, injector) as work:
+        if destination.exists():
+            work.remove()
+            return
         build(work.stage(_STAGE, key), work)
         with destination_errors(destination):
             rename(work.path / _STAGE, destination, injector)
             sync_directory(destination.parent, injector)
         work.remove()
+
+
+def make_once(folder: Path, make: Callable[[], object], progress: Progress = silent) -> bool:
+    """Make a folder unless it is there, or wait until another process has. Returns whether this one made it.
+
+    make: creates the folder, whole. Raises what it raises, but for BusyError.
+    """
+    while not folder.exists():
+        try:
+            make()
+        except DestinationError as error:
+            # Another process may make the same name before it locks it.
+            if not isinstance(error, BusyError) and not isinstance(error.__cause__, FileExistsError):
+                raise
+            progress("waiting for another process", 0, 1)
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        else:
+            return True
+    return False

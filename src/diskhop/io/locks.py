@@ -8,13 +8,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from diskhop.errors import DestinationError, ReadError
+from diskhop.errors import BusyError, ReadError
 
 
 def lock_directory(path: Path, shown: Path) -> int:
     """Lock a directory until this process ends, or until the returned descriptor is closed.
 
-    Raises DestinationError, naming the process that has the lock; `shown` is the destination to name in the message.
+    Raises BusyError, naming the process that has the lock; `shown` is the destination to name in the message.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -22,7 +22,7 @@ def lock_directory(path: Path, shown: Path) -> int:
     except BlockingIOError:
         holder = _lock_holder(os.fstat(descriptor))
         os.close(descriptor)
-        raise DestinationError(
+        raise BusyError(
             f"{shown}: {holder} is writing to it (in {path}); wait until it ends or choose another destination"
         ) from None
     except OSError:

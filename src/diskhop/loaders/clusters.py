@@ -19,6 +19,7 @@ import torch
 from diskhop.budget import Budget
 from diskhop.config.options import require, require_known
 from diskhop.dataset.dataset import Dataset, as_dataset
+from diskhop.derived.make import make_once
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError
 from diskhop.io.engine import open_engine
@@ -88,8 +89,8 @@ class ClusterData:
         folder = spec.folder(
             Path(path_of("save_dir", save_dir) or scratch_path(dataset.path, path_of("scratch", scratch)))
         )
-        if not folder.exists():
-            make_clusters(spec, folder, dataset.topology, open_engine(engine).engine, budget_of(memory))
+        opened = open_engine(engine).engine
+        make_once(folder, lambda: make_clusters(spec, folder, dataset.topology, opened, budget_of(memory)))
         self.data = dataset.with_clusters(open_clusters(folder, spec, dataset.num_nodes))
 
     def __len__(self) -> int:

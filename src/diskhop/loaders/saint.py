@@ -19,6 +19,7 @@ from diskhop.config.options import check_arguments, check_options, require
 from diskhop.config.sampler import SAINT_EDGE, SAINT_NODE, SAINT_WALK
 from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.derived.make import make_once
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError
 from diskhop.loaders.arguments import torch_arguments
@@ -156,10 +157,13 @@ class GraphSAINTSampler(SampledLoader):
         pipeline, _ = self._graph.get()
         spec = NormsSpec(dataset_hash=self.data.hash, sampler=self._sampler, coverage=self.sample_coverage)
         folder = spec.folder(self._folder)
-        if not folder.exists():
+
+        def count() -> None:
             sampler = open_sampler(pipeline.topology, self._sampler, 0, pipeline.pool)
             threads = self.plan.sampling_threads
             make_norms(spec, folder, pipeline.topology, sampler, self.budget, threads=threads)
+
+        make_once(folder, count)
         norms = open_norms(folder, spec, self.data.num_nodes, self.data.num_edges)
         return columns.open(norms, pipeline.engine, self.plan.max_gap_bytes)
 

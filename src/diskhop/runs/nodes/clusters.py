@@ -9,6 +9,7 @@ from diskhop.budget import Budget
 from diskhop.config.sampler import CLUSTER
 from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.derived.make import make_once
 from diskhop.derived.scratch import scratch_path
 from diskhop.io.engine import open_engine
 from diskhop.runtime.progress import Progress, silent
@@ -28,7 +29,8 @@ def with_clusters(
     spec = ClustersSpec(dataset_hash=dataset.hash, num_clusters=config.clusters)
     folder = spec.folder(scratch_path(dataset.path, config.scratch or None))
     steps: list[dict[str, Any]] = []
-    if not folder.exists():
+
+    def find() -> None:
         started = time.perf_counter()
         engine = open_engine(config.engine).engine
         bytes_read = make_clusters(spec, folder, dataset.topology, engine, budget, progress=progress)
@@ -40,4 +42,6 @@ def with_clusters(
                 "bytes_written": 8 * (dataset.num_nodes + config.clusters + 1),
             }
         )
+
+    make_once(folder, find, progress)
     return dataset.with_clusters(open_clusters(folder, spec, dataset.num_nodes)), steps

@@ -10,6 +10,7 @@ from diskhop._native import BufferPool
 from diskhop.budget import Budget
 from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.derived.make import make_once
 from diskhop.derived.scratch import scratch_path
 from diskhop.io.engine import open_engine
 from diskhop.plans import SampledPlan
@@ -30,7 +31,8 @@ def prepare_norms(
     spec = NormsSpec(dataset_hash=dataset.hash, sampler=train_sampler(config), coverage=config.sample_coverage)
     folder = spec.folder(scratch_path(dataset.path, config.scratch or None))
     steps: list[dict[str, Any]] = []
-    if not folder.exists():
+
+    def count() -> None:
         started = time.perf_counter()
         engine = open_engine(plan.engine, plan.engine_depth).engine
         pool = BufferPool(plan.reserved["sampled ahead"] + plan.staging_bytes)
@@ -43,5 +45,7 @@ def prepare_norms(
             make_norms(spec, folder, topology, sampler, budget, threads=threads, progress=callback.prepared)
         num_bytes = 4 * (dataset.num_nodes + dataset.num_edges)
         seconds = time.perf_counter() - started
-        steps = [{"step": "count norms", "seconds": seconds, "bytes_read": 0, "bytes_written": num_bytes}]
+        steps.append({"step": "count norms", "seconds": seconds, "bytes_read": 0, "bytes_written": num_bytes})
+
+    make_once(folder, count, callback.prepared)
     return open_norms(folder, spec, dataset.num_nodes, dataset.num_edges), steps

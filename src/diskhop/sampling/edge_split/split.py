@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.dataset.files import SMALL_FILE_BYTES, check_length, map_array, read_whole
 from diskhop.dataset.manifest import FileEntry
 from diskhop.derived.clean import SPLIT_FILE
+from diskhop.derived.make import make_once
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError, FormatError, ReadError
 from diskhop.io.atomic import Injector, remove_tree
@@ -150,18 +152,21 @@ def open_split(
     progress: Progress = silent,
     injector: Injector | None = None,
 ) -> EdgeSplit:
-    """Open a split, and write it first where it is missing or damaged. scratch: see scratch_path().
+    """Open a split, and write it first where it is missing or damaged, or wait for the process that does.
 
+    scratch: see scratch_path().
     Raises DestinationError, ReadError, BudgetError.
     """
     path = scratch_path(dataset.path, scratch) / f"links-{plan.key}"
+    was_there = path.exists()
     with contextlib.suppress(FormatError, ReadError):
         return _open(dataset, plan, path)
-    if path.exists():
+    if was_there:
         remove_tree(path, injector)
     with budget.reserve("splitting edges", writing_bytes(dataset) + plan.rule.num_bytes):
         facts = {"dataset_hash": dataset.hash, "edges": list(plan.counts.edges), "split": plan.described}
-        write_split(path, dataset, plan.rule, plan.counts, facts, progress, injector)
+        write = partial(write_split, path, dataset, plan.rule, plan.counts, facts, progress, injector)
+        make_once(path, write, progress)
     return _open(dataset, plan, path)
 
 
