@@ -48,6 +48,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[HopTables, np.
     ), values
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize("chunk_rows", [96, 1000])

@@ -102,6 +102,7 @@ def values(found: list[tuple[int, bytes, bytes, int]]) -> list[tuple[int, bytes,
     return [(number, ids, rows) for number, ids, rows, _ in found]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("superbatch", [1, 2, 7, 1000])
 @pytest.mark.parametrize("sampling_threads", [1, 3])
 @pytest.mark.parametrize("store", LOOKING_AHEAD)

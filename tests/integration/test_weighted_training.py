@@ -49,7 +49,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, Any]) ->
     return import_arrays(tmp_path_factory.mktemp("weighted"), **arrays)
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn", "sign", "sgc"])
+@pytest.mark.parametrize(
+    "model", ["sage", pytest.param("gcn", marks=pytest.mark.slow), pytest.param("sign", marks=pytest.mark.slow), "sgc"]
+)
 def test_weights_make_models_better(dataset: Dataset, tmp_path: Path, model: str) -> None:
     options = {**(SHORT if model in ("sage", "gcn") else HOPS), "epochs": 25, "model": model}
     used = train(dataset, out=tmp_path / "used", **options).result["test"]["accuracy"]
