@@ -109,8 +109,9 @@ def test_short_features_come_out_as_float32(tmp_path: Path, format_name: str, dt
     )
     values = np.load(tmp_path / "source" / "x.npy")
     out = exported(dataset, tmp_path / "out", format_name)
-    if format_name == "parquet":
-        found = np.array([row[0] for row in table(out / "nodes.parquet", "feature")], np.float32)
+    if format_name in ("parquet", "tables"):
+        path = out / ("nodes.parquet" if format_name == "parquet" else "nodes/node.parquet")
+        found = np.array([row[0] for row in table(path, "feature")], np.float32)
     else:
         found = np.load(out / {"numpy": "x.npy", "graphbolt": "nodes/node-feat.npy"}[format_name])
     assert found.dtype == np.float32

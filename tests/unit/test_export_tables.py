@@ -42,7 +42,7 @@ def typed_dataset(destination: Path) -> Dataset:
             "edges", "paper__on__day", "kind", AttributeInfo(dtype="int8"), [np.arange(90, dtype=np.int8)]
         )
         builder.add_features("paper", [np.eye(40, 4, dtype=np.float16)], dim=4, dtype="float16")
-        builder.add_labels("paper", [np.arange(40) % 4 - 1], 3)
+        builder.add_labels("paper", [np.arange(40) % 4 - 1], 5)
         for number in range(2):
             builder.add_split("paper", "train", [np.array([2, 7, 30])], number, 2)
             builder.add_split("paper", "test", [np.array([1, 8 + number])], number, 2)
@@ -76,6 +76,18 @@ def test_names_and_ids_of_a_source_come_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.nodes["user"].split(part), dataset.nodes["user"].split(part))
     assert exported(again, tmp_path / "twice", "tables")
     assert folder_bytes(imported(tmp_path / "twice", tmp_path / "third").path) == folder_bytes(again.path)
+
+
+def test_a_graph_of_one_type_keeps_its_names(tmp_path: Path) -> None:
+    source = tmp_path / "s"
+    source.mkdir()
+    (source / "nodes.csv").write_text("id,plan,x\nben,pro,1\nana,free,2\n")
+    (source / "edges.csv").write_text("src,dst\nana,ben\nben,ana\n")
+    dataset = imported(source, tmp_path / "one", options=ImportOptions(label=("plan",), id="id"))
+    again = imported(exported(dataset, tmp_path / "out", "tables"), tmp_path / "again")
+    assert again.names("nodes") == ["ben", "ana"]
+    assert again.names("classes") == ["free", "pro"]
+    assert folder_bytes(again.path) == folder_bytes(dataset.path)
 
 
 @pytest.mark.parametrize("shape", ["company", "mag"])

@@ -109,7 +109,7 @@ def _write_nodes(dataset: Dataset, nodes: NodeColumns, files: DatasetFiles, work
     section: Section = {}
     columns: list[_Column] = []
     info = nodes.nodes
-    names_key = f"nodes.{nodes.name}"
+    names_key = _names_key(dataset, "nodes", nodes)
     if names_key in dataset.manifest.names:
         columns.append(_Column("name", _name_blocks(dataset, names_key, nodes.count), "text"))
         section["name"] = "name"
@@ -119,13 +119,13 @@ def _write_nodes(dataset: Dataset, nodes: NodeColumns, files: DatasetFiles, work
             section["dtype"] = info.feature_dtype
     section["features"] = "feature" if info.feature_dim else []
     if info.has_labels:
-        class_names = (
-            dataset.names("classes", nodes.name) if f"classes.{nodes.name}" in dataset.manifest.names else None
-        )
+        class_names = dataset.names(_names_key(dataset, "classes", nodes))
         kind = "list" if info.num_tasks else "label"
         labels = nodes.labels() if class_names is None else _class_texts(nodes.labels(), class_names)
         columns.append(_Column("label", labels, kind if class_names is None else "text"))
         section |= {"label": "label", "label_kind": info.label_kind}
+        if info.num_classes and class_names is None:
+            section["num_classes"] = info.num_classes
     columns += _split_columns(nodes, section)
     attributes = [name for name, each in nodes.attributes().items() if is_exported(name, each)]
     columns += [_Column(name, nodes.attribute(name)) for name in attributes]
@@ -184,6 +184,11 @@ def _write_edges(
 
 def _column_of(blocks: Iterator[list[NDArray[Any]]], place: int) -> Iterator[NDArray[Any]]:
     return (block[place] for block in blocks)
+
+
+def _names_key(dataset: Dataset, what: str, nodes: NodeColumns) -> str:
+    """Return what a dataset calls names of these nodes, or of their classes."""
+    return f"{what}.{nodes.name}" if dataset.is_typed else what
 
 
 def _name_blocks(dataset: Dataset, key: str, count: int) -> Iterator[NDArray[Any]]:

@@ -53,6 +53,7 @@ _NODE_KEYS: Mapping[str, _Rule] = {
     "dtype": (lambda value: value in FEATURE_DTYPES, f"one of {', '.join(FEATURE_DTYPES)}"),
     "label": _SOME_TEXTS,
     "label_kind": (lambda value: value in LABEL_KINDS, f"one of {', '.join(LABEL_KINDS)}"),
+    "num_classes": (_is_count, "a whole number from 1"),
     "split": _A_TEXT,
     "time": _A_TEXT,
     "attributes": _SOME_TEXTS,

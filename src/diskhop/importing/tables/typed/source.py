@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.dataset.name_lines import to_lines
 from diskhop.errors import ConfigError
 from diskhop.importing.arrays.loads import load_of_edge_values
@@ -38,6 +39,7 @@ from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.duck import Duck, require_text_path
 
 NAMES = "nodes"
+_ONE_EDGE_TYPE = "__".join((NODE, EDGE, NODE))
 _LOOKING_BYTES = 128 << 20
 _PAIR_BYTES = 8
 _LISTED_BYTES = 16
@@ -116,6 +118,10 @@ class TypedTables:
         edges = {
             name: _source_edges(self._edges[name], each.edges, each.rows, work) for name, each in numbered.edges.items()
         }
+        if list(nodes) == [NODE] and list(edges) == [_ONE_EDGE_TYPE]:
+            # An exported graph of one type.
+            edges = {EDGE: edges[_ONE_EDGE_TYPE]}
+            names = {what.removesuffix(f".{NODE}"): each for what, each in names.items()}
         return SourceGraph(nodes=nodes, edges=edges, names=names, facts=self._facts())
 
     def _read_nodes(
@@ -144,7 +150,7 @@ class TypedTables:
             features=found.features,
             feature_dtype=table.given.given.get("dtype"),
             labels=None if labels is None else labels.column,
-            num_classes=None if labels is None else labels.num_classes,
+            num_classes=None if labels is None else labels.num_classes or table.given.given.get("num_classes"),
             splits=found.splits,
             original=numbered.original,
             attributes=attributes,
