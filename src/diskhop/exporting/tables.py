@@ -29,7 +29,7 @@ from diskhop.runtime.work_tools import WorkTools
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_GROUP_BYTES = 8 << 20
+_GROUP_BYTES = 4 << 20
 _MOST_GROUP_ROWS = 1 << 17
 # A row group as read, as Arrow has it and as it is encoded, and blocks of each column.
 _WRITING_BYTES = 96 << 20
@@ -91,12 +91,16 @@ class _Column:
 
     def take(self, count: int) -> NDArray[Any]:
         """Return the next `count` rows."""
-        parts = [] if self._rest is None else [self._rest]
-        while sum(map(len, parts)) < count:
-            parts.append(next(self._blocks))
-        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        self._rest = rows[count:]
-        return self.convert(rows[:count])
+        block = next(self._blocks) if self._rest is None else self._rest
+        parts: list[NDArray[Any]] = []
+        while len(block) < count - sum(map(len, parts)):
+            parts.append(block)
+            block = next(self._blocks)
+        # What is left is part of one block alone, not of all that were taken.
+        missing = count - sum(map(len, parts))
+        parts.append(block[:missing])
+        self._rest = block[missing:]
+        return self.convert(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
     def row_bytes(self) -> int:
         """Return the bytes of a row, estimated for text."""
