@@ -16,7 +16,7 @@ import diskhop
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.stores.stores import STORES
-from tests.typed_graphs import EDGES, NODES, neighborhood, same_batches, typed_dataset
+from tests.typed_graphs import EDGES, NODES, neighborhood, same_batches, typed_data, typed_dataset
 
 MEMORY = "60MB"
 CITES, WRITES, IN = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "in", "venue")
@@ -143,6 +143,28 @@ def test_links_of_an_edge_type(graph: tuple[HeteroData, Dataset], mode: str) -> 
             assert len(batch["paper"].dst_neg_index) == pairs.shape[1]
         found.append(pairs)
     assert torch.equal(torch.cat(found, 1), data[WRITES].edge_index)
+
+
+@pytest.mark.parametrize("of", ["paper", "edges"])
+def test_no_neighbour_is_later_than_its_seed(tmp_path: Path, of: str) -> None:
+    data = typed_data()
+    generator = torch.Generator().manual_seed(1)
+    if of == "paper":
+        data["paper"].time = torch.randint(0, 50, (data["paper"].num_nodes,), generator=generator)
+    else:
+        for ends in EDGES:
+            data[ends].time = torch.randint(0, 50, (data[ends].edge_index.shape[1],), generator=generator)
+    dataset = diskhop.from_pyg(data, tmp_path / "graph")
+    times = torch.full((50,), 25)
+    drawn = 0
+    for batch in load(dataset, time_attr="time", input_time=times, num_neighbors=[-1, -1]):
+        if of == "paper":
+            assert int(batch["paper"].time[batch["paper"].batch_size :].max()) <= 25
+        for ends in EDGES:
+            drawn += batch[ends].edge_index.shape[1]
+            if of == "edges":
+                assert bool((data[ends].time[batch[ends].e_id] <= 25).all())
+    assert drawn > 100
 
 
 def test_data_tells_types_and_attributes(graph: tuple[HeteroData, Dataset]) -> None:

@@ -135,9 +135,7 @@ def resolve_sampler(num_neighbors: Any, ways: NeighborWays, edge_types: Sequence
 
 def edge_types_of(dataset: Dataset) -> list[EdgeEnds]:
     """Return the edge types of a graph as PyG names them; none if edges have no type."""
-    if dataset.types is not None:
-        return [edges.ends for edges in dataset.types.edges]
-    return [dataset.only_edges.ends] if dataset.is_typed else []
+    return [edges.ends for edges in dataset.edges.values()] if dataset.is_typed else []
 
 
 def _fanouts_of_types(num_neighbors: Any, edge_types: Sequence[EdgeEnds]) -> Any:

@@ -62,6 +62,9 @@ class HGTLoader(NeighborLoader):
             **arguments,
         )
 
+    def __repr__(self) -> str:
+        return f"{self._class_name}()"
+
 
 def resolve_samples(num_samples: Any, node_types: Sequence[str]) -> SamplerSpec:
     """Return the sampler of numbers of nodes per hop, for all types or by type. Raises ConfigError."""

@@ -65,21 +65,21 @@ class PlannedLoader(SampledLoader):
         self._settings = settings
         self._torchs: TorchArguments = torchs
         self._seed = seed_of(int(settings.seed), torchs.generator)
-        self.data = self._graph_of(data, settings)
+        dataset = as_dataset(data)
+        self._sampler = resolve_sampler(num_neighbors, ways, edge_types_of(dataset))
+        self.data = self._graph_of(dataset, settings)
         self.batch_size = int(settings.batch_size)
         self.shuffle = bool(settings.shuffle)
         self.drop_last = bool(settings.drop_last)
-        self._sampler = resolve_sampler(num_neighbors, ways, edge_types_of(self.data))
         self._num_inputs = 0
         self._order: SeedOrder | None = None
 
-    def _graph_of(self, data: Any, settings: LoaderSettings) -> LoaderData:
-        dataset = as_dataset(data)
+    def _graph_of(self, dataset: Dataset, settings: LoaderSettings) -> LoaderData:
         if not dataset.has_several_types:
             return graph_of(dataset, settings.features, self._seed)
 
         def merge(graph: Dataset) -> Dataset:
-            return merge_types(graph, self.budget, settings.choices()["scratch"], settings.engine)
+            return merge_types(graph, self._sampler, self.budget, settings.choices()["scratch"], settings.engine)
 
         return typed_graph_of(dataset, settings.features, merge)
 

@@ -9,14 +9,15 @@ from diskhop.budget import Budget
 from diskhop.config.options import AUTO, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
-from diskhop.dataset.merge import MergeTools, merged_lists
+from diskhop.dataset.merge import MergeTools
 from diskhop.dataset.merged import merged_spec
 from diskhop.dataset.type_map import EdgeEnds, TypeMap
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError
 from diskhop.io.engine import choose_engine, open_engine
 from diskhop.loaders.loader_data import LoaderData, is_of_dataset
-from diskhop.protocols import NodeRows
+from diskhop.protocols import NodeRows, SamplerSpec
+from diskhop.sampling.samplers import merged_lists_of
 
 
 class TypedLoaderData(LoaderData):
@@ -81,14 +82,15 @@ class TypedLoaderData(LoaderData):
         return self.with_nodes(without)
 
 
-def merge_types(dataset: Dataset, budget: Budget, scratch: Any, engine: str | None) -> Dataset:
+def merge_types(dataset: Dataset, sampler: SamplerSpec, budget: Budget, scratch: Any, engine: str | None) -> Dataset:
     """Return a dataset as one graph of all its types. Its merged lists are made if they are not there yet.
 
+    sampler: draws by weights or times, which are merged, too.
     budget: for making them. scratch: folder for derived files; None: that of the dataset.
     """
     name, _ = choose_engine(engine or AUTO)
     tools = MergeTools(scratch=scratch_path(dataset.path, scratch), engine=open_engine(name).engine, budget=budget)
-    return dataset.with_merged_types(merged_lists(dataset, tools), merged_spec(dataset).key)
+    return dataset.with_merged_types(merged_lists_of(dataset, [sampler], tools), merged_spec(dataset).key)
 
 
 def find_seed_type(dataset: TypedLoaderData, nodes: Any) -> str:
