@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,11 +175,3 @@ def test_attention_over_relations_weighs_those_that_a_target_has() -> None:
 def test_options_that_do_not_fit_are_refused(name: str, target: str, more: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_typed_model(name, SCHEMA, target, 3, replace(OPTIONS, **more))
-
-
-def test_the_guides_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
-    guide = Path(__file__).parents[2] / "docs" / "guides" / "typed.md"
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL):
-        exec(block, names)
-    assert capsys.readouterr().out == "torch.Size([2, 3])\n"
