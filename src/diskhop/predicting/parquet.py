@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diskhop.predicting.arrow import single_type, single_values
+from diskhop.predicting.arrow import plain_values, single_type, single_values
 from diskhop.predicting.columns import Column
 from diskhop.predicting.files import ByteSink, PredictionFile, part_files
 from diskhop.predicting.table import ID, Group, PredictionTable
@@ -45,7 +45,9 @@ class ParquetParts:
         ) as writer:
             for group in table.groups(file.first, file.stop, file.words, threads):
                 arrays = [single_values(table, ID, group[ID]), *(self._column(each, group) for each in table.columns)]
-                writer.write_table(pa.table(arrays, schema=self._schema), row_group_size=table.sizes.group_rows)
+                writer.write_table(
+                    pa.Table.from_arrays(arrays, schema=self._schema), row_group_size=table.sizes.group_rows
+                )
 
     def _compression(self) -> dict[str, str]:
         """Return the compression of each column, by its path in the file."""
@@ -56,7 +58,7 @@ class ParquetParts:
         values = group[column.name]
         if not column.width:
             return single_values(self._table, column.name, values)
-        return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), column.width)
+        return pa.FixedSizeListArray.from_arrays(plain_values(values.reshape(-1)), column.width)
 
 
 def _schema(table: PredictionTable) -> pa.Schema:

@@ -38,7 +38,7 @@ class TsvParts:
                 arrays = [single_values(self._table, ID, group[ID])]
                 for column in self._table.columns:
                     arrays += self._by_value(column, group[column.name])
-                writer.write_table(pa.table(arrays, schema=self._schema))
+                writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
     def _by_value(self, column: Column, values: NDArray[Any]) -> list[Any]:
         if not column.width:
