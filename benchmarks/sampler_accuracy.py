@@ -40,7 +40,7 @@ LABOR_1 = "labor-1"
 # Every sampler of training, and LABOR-1, which is an option of labor.
 OPTIONS: dict[str, dict[str, Any]] = {sampler: {"sampler": sampler} for sampler in SAMPLERS}
 OPTIONS[LABOR_1] = {"sampler": "labor", "importance": 1}
-OPTIONS["marius"] |= {"node_partitions": 8, "resident_partitions": 4}
+OPTIONS["marius"] |= {"node_partitions": 48, "resident_partitions": 24}
 MOST_BELOW, MOST_BELOW_OF_SUBGRAPHS = 1.0, 2.0
 
 

@@ -9,8 +9,9 @@ of GraphSAINT and Cluster-GCN are subgraphs, and their epochs have every node. E
 memory, turns of the samplers one after another, several times. GB: a pass without a model over the first batches of an
 epoch, in its own process, all files evicted before; bytes as the store counts them, with neighbour lists, packing and
 the gaps between merged reads, or what the kernel read for a store that does not read itself; scaled to the batches of
-an epoch, of which slow stores read three. `memory` reads the table once, before that. rows, lists: of it those of rows
-and of neighbour lists. Ratios are to neighbour sampling in the same run.
+an epoch. Slow stores read three batches, so that `mapped`, whose page cache is cold at first, would read less in a
+whole epoch; `memory` reads the table once, before that. rows, lists: of it those of rows and of neighbour lists. Ratios
+are to neighbour sampling in the same run.
 """
 
 from __future__ import annotations

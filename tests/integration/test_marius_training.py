@@ -58,7 +58,7 @@ def test_it_learns_and_is_planned(dataset: Dataset, model: str) -> None:
 def test_partitions_are_chosen_for_the_memory(dataset: Dataset) -> None:
     options = {name: value for name, value in MARIUS.items() if "partitions" not in name}
     config = train(dataset, **options, out=None).config
-    assert (config.node_partitions, config.resident_partitions) == (16, 16)  # type: ignore[attr-defined]
+    assert (config.node_partitions, config.resident_partitions) == (48, 48)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

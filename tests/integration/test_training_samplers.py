@@ -121,7 +121,7 @@ def test_validation_draws_neighbours(dataset: Dataset) -> None:
 def test_numbers_of_nodes_are_chosen(dataset: Dataset) -> None:
     options = {name: value for name, value in OPTIONS.items() if "fanout" not in name}
     assert dataset.num_nodes == 600
-    for sampler, count in (("ladies", 150), ("fastgcn", 300), ("labor", 10)):
+    for sampler, count in (("ladies", 150), ("fastgcn", 450), ("labor", 10)):
         config, _, _ = resolve_config(dataset, {**options, "sampler": sampler})
         assert isinstance(config, SampledConfig)
         assert config.fanout == (count, count)
@@ -129,7 +129,7 @@ def test_numbers_of_nodes_are_chosen(dataset: Dataset) -> None:
 
 @pytest.mark.parametrize(
     ("sampler", "fanout", "batch_size"),
-    [("neighbor", -1, 140), ("fastgcn", 300, 140), ("saint-node", -1, 600), ("cluster", -1, 6)],
+    [("neighbor", -1, 140), ("fastgcn", 450, 140), ("saint-node", -1, 600), ("cluster", -1, 6)],
 )
 def test_presets_leave_to_a_sampler_what_it_counts(
     dataset: Dataset, sampler: str, fanout: int, batch_size: int

@@ -244,7 +244,7 @@ class SampledConfig(TrainConfig):
         parse=parse_counts,
         panel="Sampling",
         metavar="N,N",
-        shown="10 per hop; ladies 4096, fastgcn 16384",
+        shown="10 per hop; ladies up to 16384, fastgcn up to 131072",
     )
     eval_fanout: tuple[int, ...] = option(
         help="Neighbours sampled per hop in validation and test.",
@@ -277,7 +277,7 @@ class SampledConfig(TrainConfig):
         "With --sampler cluster: number of clusters; --batch-size of them are a batch.",
         "chosen (cluster only)",
     )
-    node_partitions: int = own_count("With --sampler marius: partitions of consecutive nodes.", "0, marius: 16")
+    node_partitions: int = own_count("With --sampler marius: partitions of consecutive nodes.", "0, marius: 48")
     resident_partitions: int = own_count(
         "With --sampler marius: partitions that are resident together.", "chosen (marius only)"
     )

@@ -50,7 +50,7 @@ _FEWEST_EPOCHS, _MOST_EPOCHS = 5, 200
 _MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
 # Nodes per hop at most, and as a share of the graph, so that small graphs are sampled, too. FastGCN draws from the
 # whole graph, where most nodes are no neighbours of the batch: with fewer, many lists of a sparse graph get none.
-_NODES_PER_HOP = {LADIES: (4096, 1 / 4), FASTGCN: (65536, 1 / 2)}
+_NODES_PER_HOP = {LADIES: (16384, 1 / 4), FASTGCN: (131072, 3 / 4)}
 
 
 def load_preset(name: str, model: str | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from diskhop.system.memory import default_memory_bytes
 
 _MOST_DRAWS = 1000
 _WALK_LENGTH = 2
-_PARTITIONS = 16
+_PARTITIONS = 48
 _NODES_PER_CLUSTER, _MOST_CLUSTERS, _NODES_PER_BATCH = 100, 15_000, 2000
 # Nodes in all batches that are counted for norms, at most; a graph's nodes are drawn this often at least and at most.
 _MOST_COUNTED = 40_000_000
@@ -52,7 +52,8 @@ def _choose_draws(dataset: Dataset, choices: Choices, sampler: str) -> int:
 
 def choose_partitions(dataset: Dataset, choices: Choices) -> None:
     """Choose the partitions of marius, and how many of them are resident."""
-    num_partitions = int(choices.choose("node_partitions", _PARTITIONS, "few enough for large reads"))
+    why = "enough to mix nodes that follow each other, few enough for large reads"
+    num_partitions = int(choices.choose("node_partitions", _PARTITIONS, why))
     memory_bytes = choices.given.get("memory_bytes") or default_memory_bytes()
     table = dataset.features()
     table_bytes = 0 if table is None else table.num_rows * table.row_bytes
