@@ -95,7 +95,7 @@ def schema_of(dataset: Dataset, features: str = "", seed: int = 0, target: str =
 
 def _typed_schema(dataset: Dataset, target: str) -> Schema:
     nodes = dataset.nodes[target]
-    names = dataset.names("classes")
+    names = dataset.names("classes", target)
     types = ((name, each.feature_dim, each.feature_dtype) for name, each in dataset.nodes.items())
     return Schema(
         feature_dim=nodes.feature_dim,
