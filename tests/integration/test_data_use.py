@@ -97,11 +97,9 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda dataset: diskhop.train(dataset, memory="100MB"),
-        lambda dataset: diskhop.plan_run(dataset, memory="100MB"),
         lambda dataset: diskhop.propagate(dataset, diskhop.PropagationSpec(hops=1), memory="100MB"),
         lambda dataset: diskhop.embed(dataset, out=dataset.path.with_name("run"), memory="100MB"),
-        lambda dataset: diskhop.NeighborLoader(dataset, [2], memory="100MB"),
+        lambda dataset: diskhop.train(dataset, task="link", memory="100MB"),
     ],
 )
 def test_a_graph_of_several_types_is_refused_as_such(typed: Dataset, use: Callable[[Dataset], object]) -> None:

@@ -121,12 +121,12 @@ def test_texts_that_metadata_describes_are_told_no_options(
     assert "correct the file, or what metadata.yaml says of it" in told
 
 
-@pytest.mark.parametrize("command", ["train", "propagate", "plan", "embed", "pack"])
+@pytest.mark.parametrize("command", ["propagate", "embed", "pack"])
 def test_commands_say_that_graphs_of_several_types_are_not_for_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     typed_dataset(tmp_path / "typed")
-    out = ["--out", tmp_path / "run"] if command in ("train", "embed") else []
+    out = ["--out", tmp_path / "run"] if command == "embed" else []
     told = error_of(capsys, command, tmp_path / "typed", "--memory", "64MB", *out)
     assert "only graphs of one node type and one edge type" in told
     assert run(shlex.split(told.rpartition("diskhop ")[2])) == 0
@@ -135,7 +135,7 @@ def test_commands_say_that_graphs_of_several_types_are_not_for_them(
 def test_loaders_say_that_graphs_of_several_types_are_not_for_them(tmp_path: Path) -> None:
     dataset = open_dataset(typed_dataset(tmp_path / "typed"))
     with pytest.raises(diskhop.DiskhopError, match="only graphs of one node type and one edge type"):
-        diskhop.NeighborLoader(dataset, [2], torch.tensor([0]), memory="64MB")
+        diskhop.GraphSAINTNodeSampler(dataset, batch_size=2, memory="64MB")
 
 
 def test_an_import_of_several_types_does_not_propose_to_train(
