@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,14 @@ def test_no_neighbour_is_later_than_its_seed(tmp_path: Path, of: str) -> None:
             if of == "edges":
                 assert bool((data[ends].time[batch[ends].e_id] <= 25).all())
     assert drawn > 100
+
+
+def test_loaders_that_start_at_once_share_merged_lists(tmp_path: Path) -> None:
+    _, dataset = typed_dataset(tmp_path / "graph")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: load(dataset), range(4)))
+    for batches in found[1:]:
+        same_batches(found[0], batches)
 
 
 def test_data_tells_types_and_attributes(graph: tuple[HeteroData, Dataset]) -> None:

@@ -36,7 +36,7 @@ from diskhop.dataset.sort.lists import BLOCK_VALUES
 from diskhop.dataset.sort.plan import limits_within
 from diskhop.dataset.type_map import MergedEdges, TypeMap
 from diskhop.derived.clean import MERGED_FILE
-from diskhop.derived.make import make_derived
+from diskhop.derived.make import make_derived, make_once
 from diskhop.errors import FormatError, SourceError
 from diskhop.io.atomic import Injector, require_free_space, sync_file, write_file
 from diskhop.io.manifests import encode_manifest
@@ -84,8 +84,7 @@ def merged_lists(dataset: Dataset, tools: MergeTools, reversed_types: Iterable[s
     if types.is_single:
         return replace(dataset.topology, types=types)
     folder = spec.folder(tools.scratch)
-    if not folder.exists():
-        make_merged(dataset, spec, tools)
+    make_once(folder, lambda: make_merged(dataset, spec, tools), tools.progress)
     return open_merged(folder, spec, types)
 
 

@@ -22,7 +22,7 @@ from diskhop.dataset.edge_set import ColumnFile, TopologyFiles
 from diskhop.dataset.merge import MergeTools
 from diskhop.dataset.type_map import TypeMap
 from diskhop.derived.clean import MERGED_FILE
-from diskhop.derived.make import make_derived
+from diskhop.derived.make import make_derived, make_once
 from diskhop.errors import ConfigError, FormatError
 from diskhop.io.atomic import require_free_space, syncing, write_file
 from diskhop.io.locks import keep_directory
@@ -66,22 +66,21 @@ def find_merged_column(dataset: Dataset, files: TopologyFiles, wanted: ColumnUse
     folder = tools.scratch / f"merged-{xxhash.xxh3_64_intdigest(key.encode()):016x}"
     num_values = types.num_edges if merged.of == "edges" else types.total_nodes
     num_bytes = merged.dtype.itemsize * num_values
-    if not folder.exists():
 
-        def build(made: Path, _work: WorkFolder) -> None:
-            require_free_space(made, num_bytes, f"merged {wanted.use}")
-            path = made / _VALUES
-            write_file(path, b"", tools.injector)
-            with (
-                tools.budget.reserve(f"merging {wanted.use}", _BLOCK_BYTES),
-                syncing(path, tools.injector),
-                path.open("wb") as file,
-            ):
-                for block in _blocks(merged, files, types, _FILLED[wanted.use]):
-                    file.write(block.tobytes())
-            write_file(made / MERGED_FILE, encode_manifest({"of": key}, _VERSION), tools.injector)
+    def build(made: Path, _work: WorkFolder) -> None:
+        require_free_space(made, num_bytes, f"merged {wanted.use}")
+        path = made / _VALUES
+        write_file(path, b"", tools.injector)
+        with (
+            tools.budget.reserve(f"merging {wanted.use}", _BLOCK_BYTES),
+            syncing(path, tools.injector),
+            path.open("wb") as file,
+        ):
+            for block in _blocks(merged, files, types, _FILLED[wanted.use]):
+                file.write(block.tobytes())
+        write_file(made / MERGED_FILE, encode_manifest({"of": key}, _VERSION), tools.injector)
 
-        make_derived(folder, key, build, tools.injector)
+    make_once(folder, lambda: make_derived(folder, key, build, tools.injector), tools.progress)
     lock = keep_directory(folder)
     if read_manifest(folder / MERGED_FILE, _VERSION, f"merged {wanted.use}", _REMEDY).get("of") != key:
         raise FormatError(f"{folder}: has another column than its name says; {_REMEDY}")
