@@ -47,7 +47,7 @@ _USUAL_BATCH = 1000
 # Adam needs some hundreds of steps; with many batches per epoch, a few epochs are enough.
 _WANTED_STEPS = 500
 _FEWEST_EPOCHS, _MOST_EPOCHS = 5, 200
-_MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
+MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
 # Nodes per hop at most, and as a share of the graph, so that small graphs are sampled, too. FastGCN draws from the
 # whole graph, where most nodes are no neighbours of the batch: with fewer, many lists of a sparse graph get none.
 _NODES_PER_HOP = {LADIES: (16384, 1 / 4), FASTGCN: (131072, 3 / 4)}
@@ -243,7 +243,7 @@ def choose_batches(choices: Choices, num_nodes: int, num_edges: int) -> None:
         choose("fanout", (ALL_NEIGHBORS,) * layers, "batches have all edges among their nodes")
     else:
         choose("fanout", (10,) * layers, "neighbours per hop; bounds a batch on any graph")
-    is_small = num_edges <= _MOST_EDGES_FOR_ALL_NEIGHBORS
+    is_small = num_edges <= MOST_EDGES_FOR_ALL_NEIGHBORS
     eval_reason = "all neighbours, since the graph is small" if is_small else "more than in training, still bounded"
     choose("eval_fanout", ((ALL_NEIGHBORS if is_small else 20),) * layers, eval_reason)
     for name in ("fanout", "eval_fanout"):

@@ -7,13 +7,14 @@ from typing import Any
 
 from diskhop.budget import format_bytes
 from diskhop.config.options import check_options, options_of, require_known
-from diskhop.config.train import LEARNED
+from diskhop.config.train import ALL_NEIGHBORS, LEARNED
 from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.runs.choices import Choices, Resolved
 from diskhop.runs.nodes.defaults import (
+    MOST_EDGES_FOR_ALL_NEIGHBORS,
     choose_batches,
     choose_machine,
     choose_objective,
@@ -42,7 +43,10 @@ def resolve_typed_config(
     _choose_reversed(dataset, choices)
     labelled = dataset.of_node_type(target)
     num_nodes = sum(nodes.num_nodes for nodes in dataset.nodes.values())
-    choose_batches(choices, num_nodes, sum(edges.num_edges for edges in dataset.edges.values()))
+    num_edges = sum(edges.num_edges for edges in dataset.edges.values())
+    if all(nodes.features() is None for nodes in dataset.nodes.values()):
+        _choose_for_learned(num_edges, choices)
+    choose_batches(choices, num_nodes, num_edges)
     choices.choose("hidden", 64, "wide enough for most graphs, fast on a CPU")
     choices.choose("norm", "layer", "trains steadily at any batch size")
     choices.choose("dropout", 0.5, "default regularisation")
@@ -60,6 +64,16 @@ def resolve_typed_config(
     choices.choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     choose_machine(choices)
     return Resolved(TypedConfig(**choices.complete), choices.made, task)
+
+
+def _choose_for_learned(num_edges: int, choices: Choices) -> None:
+    """Choose what suits a graph without any features, whose rows are all learned and fit the training nodes soon."""
+    choices.choose("dropout", 0.7, "all features are learned, which overfits easily")
+    choices.choose("epochs", 50, "learned features fit soon")
+    choices.choose("embedding_lr", 0.03, "all features are learned")
+    layers = choices.choose("layers", max(2, len(choices.given.get("fanout", ()))), "two hops reach most of what helps")
+    if num_edges <= MOST_EDGES_FOR_ALL_NEIGHBORS:
+        choices.choose("fanout", (ALL_NEIGHBORS,) * layers, "all neighbours, since the graph is small")
 
 
 def _choose_model(dataset: Dataset, choices: Choices) -> None:
