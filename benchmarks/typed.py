@@ -1,8 +1,8 @@
-"""Training on a graph with types from disk next to the same with every table in memory, and every store beside it.
+"""An epoch of training on a graph with types from disk, and the same with all features in memory.
 
 Claim (issue 40): with MAG240M's proportions at 1/60 (4 M nodes in three types, 58 M edges, papers of 768 float16,
 authors and institutions without features) and 15 % of the features' bytes as memory, an epoch takes at most 1.25 times
-as long as with all in memory. Files are evicted before each turn; an epoch has as many batches as asked for.
+the seconds of one with all features in memory. Files are evicted before each turn; --max-batches bounds an epoch.
 
     python benchmarks/typed.py --stores auto,static,belady
 """

@@ -42,7 +42,7 @@ class LinkType:
     @property
     def is_between_types(self) -> bool:
         """Whether the two ends are nodes of different types."""
-        return self.source.first_row != self.destination.first_row
+        return self.ends is not None and self.ends[0] != self.ends[-1]
 
 
 def find_link_type(dataset: Dataset, id_map: IdMap | Mapping[str, IdMap], given: Any) -> tuple[LinkType, Any]:

@@ -10,14 +10,13 @@ from diskhop.config.options import AUTO, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.dataset.merge import MergeTools
-from diskhop.dataset.merged import merged_spec
 from diskhop.dataset.type_map import EdgeEnds, TypeMap
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError
 from diskhop.io.engine import choose_engine, open_engine
 from diskhop.loaders.loader_data import LoaderData, is_of_dataset
 from diskhop.protocols import NodeRows, SamplerSpec
-from diskhop.sampling.samplers import merged_lists_of
+from diskhop.sampling.samplers import merged_graph
 
 
 class TypedLoaderData(LoaderData):
@@ -90,7 +89,7 @@ def merge_types(dataset: Dataset, sampler: SamplerSpec, budget: Budget, scratch:
     """
     name, _ = choose_engine(engine or AUTO)
     tools = MergeTools(scratch=scratch_path(dataset.path, scratch), engine=open_engine(name).engine, budget=budget)
-    return dataset.with_merged_types(merged_lists_of(dataset, [sampler], tools), merged_spec(dataset).key)
+    return merged_graph(dataset, [sampler], tools)
 
 
 def find_seed_type(dataset: TypedLoaderData, nodes: Any) -> str:

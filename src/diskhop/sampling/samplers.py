@@ -10,6 +10,7 @@ from diskhop.config.options import require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import ColumnFile, TopologyFiles
 from diskhop.dataset.merge import MergeTools, merged_lists
+from diskhop.dataset.merged import merged_spec
 from diskhop.errors import ConfigError
 from diskhop.protocols import Sampler, SamplerSpec
 from diskhop.sampling import cluster_sampler, hgt, importance, marius, neighbor, saint
@@ -51,6 +52,15 @@ def merged_lists_of(
     wanted = _wanted_columns(specs)
     files = merged_lists(dataset, tools, reversed_types)
     return replace(files, columns=tuple(find_merged_column(dataset, files, each, tools) for each in wanted))
+
+
+def merged_graph(
+    dataset: Dataset, specs: Iterable[SamplerSpec], tools: MergeTools, reversed_types: Iterable[str] = ()
+) -> Dataset:
+    """Return a dataset with types as one graph of all of them, ready for these samplers; see merged_lists_of()."""
+    names = tuple(reversed_types)
+    lists = merged_lists_of(dataset, specs, tools, names)
+    return dataset.with_merged_types(lists, merged_spec(dataset, names).key)
 
 
 def lists_of(dataset: Dataset, specs: Iterable[SamplerSpec]) -> TopologyFiles:

@@ -192,13 +192,11 @@ def simulate_group(kind: StoreKind, scenario: Scenario) -> Prediction:
     share, table = scenario.plan.share, scenario.table
     assert isinstance(share, GroupShare)
     assert isinstance(table, TableGroup)
-    largest = max(table.parts, key=lambda part: sum(map(len, _ids_of(scenario.trace, part))) * part.table.row_bytes)
-    predicted = [
-        kind.simulate(_scenario_of(scenario, share, part, is_first=part is largest))
-        for part in table.parts
-        if part is largest or any(map(len, _ids_of(scenario.trace, part)))
-    ]
-    return _together(predicted, [sum(map(len, _ids_of(scenario.trace, part))) for part in table.parts])
+    num_rows = {part.name: sum(map(len, _ids_of(scenario.trace, part))) for part in table.parts}
+    largest = max(table.parts, key=lambda part: num_rows[part.name] * part.table.row_bytes)
+    used = [part for part in table.parts if part is largest or num_rows[part.name]]
+    predicted = [kind.simulate(_scenario_of(scenario, share, part, is_first=part is largest)) for part in used]
+    return _together(predicted, [num_rows[part.name] for part in used])
 
 
 def _ids_of(trace: ShortTrace, part: TablePart) -> list[Any]:
@@ -241,7 +239,7 @@ def _together(parts: Sequence[Prediction], num_rows: Sequence[int]) -> Predictio
     # What overlaps with nothing in the stores alone: the first batches, and filling caches.
     lead = sum(part.epoch_seconds - overlap(part.io_seconds, part.cores_seconds) for part in parts)
     rows = max(1, sum(num_rows))
-    hits = sum(part.hit_rate * count for part, count in zip(parts, num_rows, strict=False))
+    hits = sum(part.hit_rate * count for part, count in zip(parts, num_rows, strict=True))
     return Prediction(
         epoch_seconds=overlap(io_seconds, cores_seconds) + max(0.0, lead),
         io_seconds=io_seconds,

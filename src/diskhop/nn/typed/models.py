@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diskhop.config.options import require_known
+from diskhop.config.typed import ATTEND, RELATION_SUMS, SUM
 from diskhop.errors import ConfigError
 from diskhop.nn.activation import Activation, dropout_only, elu, relu
 from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
@@ -17,8 +18,6 @@ from diskhop.nn.typed.rgat import RgatLayer
 from diskhop.nn.typed.rgcn import RgcnLayer
 from diskhop.nn.typed.schema import TypedSchema
 from diskhop.nn.typed.simple_hgn import SimpleHgnLayer
-
-SUM, ATTEND = RELATION_SUMS = ("sum", "attend")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

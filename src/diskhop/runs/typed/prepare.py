@@ -14,8 +14,7 @@ from diskhop.budget import Budget
 from diskhop.config.options import AUTO
 from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.merge import MergeTools, merged_lists
-from diskhop.dataset.merged import merged_spec
+from diskhop.dataset.merge import MergeTools
 from diskhop.derived.scratch import scratch_path
 from diskhop.io.engine import open_engine
 from diskhop.nn.dry_run import measure_step_seconds
@@ -32,6 +31,7 @@ from diskhop.runs.typed.feed import ADDED, TypedFeed, inputs_of
 from diskhop.runs.typed.model import TypedModel, make_model, types_of_run
 from diskhop.runs.typed.samplers import eval_sampler, train_sampler
 from diskhop.runs.typed.target import NONE
+from diskhop.sampling.samplers import merged_graph
 from diskhop.sampling.seeds import SeedSet, SplitSeeds
 from diskhop.stores.stores import STORES
 
@@ -46,8 +46,7 @@ def merge_types(dataset: Dataset, config: TypedConfig, budget: Budget, callback:
         threads=config.threads,
         progress=callback.prepared,
     )
-    lists = merged_lists(dataset, tools, reversed_types)
-    return dataset.with_merged_types(lists, merged_spec(dataset, reversed_types).key)
+    return merged_graph(dataset, [train_sampler(config), eval_sampler(config)], tools, reversed_types)
 
 
 def prepare_typed(
