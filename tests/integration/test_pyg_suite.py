@@ -39,7 +39,6 @@ REASONS = {
     r"hgt_loader$": "makes a SparseTensor of torch-sparse; test_hgt_loader.py has what batches have",
     r"hgt_loader_on_cora": "downloads Cora",
     r"custom_hetero_neighbor_loader$": "counts an attribute that PyG adds to batches of a pair of stores",
-    r"hetero_.*bidirectional": "opposites in another edge type, for which PyG drops the numbers of edges; refused",
 }
 
 

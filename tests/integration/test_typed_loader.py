@@ -12,6 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import HeteroData
+from torch_geometric.sampler import HeteroSamplerOutput
+from torch_geometric.utils import sort_edge_index
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
@@ -166,6 +168,56 @@ def test_no_neighbour_is_later_than_its_seed(tmp_path: Path, of: str) -> None:
             if of == "edges":
                 assert bool((data[ends].time[batch[ends].e_id] <= 25).all())
     assert drawn > 100
+
+
+def test_opposites_of_edges_are_those_of_pyg(tmp_path: Path) -> None:
+    data = typed_data()
+    # PyG's name for the edge type that leads back; the others are the only ones in their direction.
+    data["paper", "rev_writes", "author"].edge_index = torch.tensor([[3, 3, 88], [0, 39, 5]])
+    dataset = diskhop.from_pyg(data, tmp_path / "graph")
+    drawn = load(dataset, num_neighbors=[2, 2], store="memory")
+    found = load(dataset, num_neighbors=[2, 2], subgraph_type="bidirectional")
+    num_added = 0
+    for batch, directional in zip(found, drawn, strict=True):
+        index = directional.edge_index_dict
+        sampled = HeteroSamplerOutput(
+            node=directional.n_id_dict,
+            row={ends: each[0] for ends, each in index.items()},
+            col={ends: each[1] for ends, each in index.items()},
+            edge={ends: directional[ends].e_id for ends in index},
+        )
+        expected = sampled.to_bidirectional()
+        for ends in data.edge_types:
+            assert list(batch[ends].keys()) == ["edge_index"]
+            wanted = sort_edge_index(torch.stack([expected.row[ends], expected.col[ends]]), sort_by_row=False)
+            assert torch.equal(batch[ends].edge_index, wanted)
+            num_added += wanted.shape[1] - index[ends].shape[1]
+        for name in batch.node_types:
+            assert torch.equal(batch[name].n_id, directional[name].n_id)
+            assert "num_sampled_nodes" not in batch[name]
+    assert num_added > 50
+
+
+def test_opposites_of_links_need_one_type_that_leads_back(graph: tuple[HeteroData, Dataset], tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"batch_size": 50, "memory": MEMORY, "subgraph_type": "bidirectional"}
+    with diskhop.LinkNeighborLoader(graph[1], [2], WRITES, **arguments) as loader:
+        for batch in loader:
+            back = sort_edge_index(batch["paper", "by", "author"].edge_index.flip(0), sort_by_row=False)
+            assert torch.equal(batch[WRITES].edge_index, back)
+            assert batch[WRITES].edge_label_index.shape[1] == len(batch[WRITES].input_id)
+        state = loader.state_dict()
+    with (
+        diskhop.LinkNeighborLoader(graph[1], [2], WRITES, **{**arguments, "subgraph_type": "directional"}) as other,
+        pytest.raises(ConfigError, match="opposites"),
+    ):
+        other.load_state_dict(state)
+    data = typed_data()
+    del data["paper", "by", "author"]
+    dataset = diskhop.from_pyg(data, tmp_path / "graph")
+    with pytest.raises(
+        ConfigError, match=r"\('author', 'writes', 'paper'\), and no edge type leads from paper to auth"
+    ):
+        diskhop.LinkNeighborLoader(dataset, [2], WRITES, **arguments)
 
 
 def test_loaders_that_start_at_once_share_merged_lists(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from diskhop.loaders.batches import Batch, BatchMaker
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.typed_batches import TypedBatchMaker
 from diskhop.loaders.typed_data import TypedLoaderData
+from diskhop.loaders.typed_opposites import opposite_types
 from diskhop.pipeline.batch_values import BatchValues, OpenValues
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.planning.planner import choose_plan
@@ -40,6 +41,7 @@ class OpenGraph:
     out_dtype, make: see BatchMaker.
     added: bytes that the loader adds to a batch; None: none.
     copies_rows: whether features of a batch are copied once more, as those of repeated seeds are.
+    adds_opposites: whether batches of a graph with several types have the opposites of drawn edges.
     plan: the plan that it is open by.
 
     Raises ConfigError, and BudgetError with the smallest memory that works.
@@ -61,6 +63,7 @@ class OpenGraph:
         make: Callable[[], Batch] | None = None,
         added: PreparedBytes | None = None,
         copies_rows: bool = False,
+        adds_opposites: bool = False,
     ) -> None:
         self._added = added or PreparedBytes()
         self._name = name
@@ -73,6 +76,7 @@ class OpenGraph:
         self._out_dtype = out_dtype
         self._make = make
         self._copies_rows = copies_rows
+        self._adds_opposites = adds_opposites
         self._exit = ExitStack()
         self._opened: tuple[Pipeline, AnyBatchMaker] | None = None
         self._without: frozenset[str] = frozenset()
@@ -139,7 +143,10 @@ class OpenGraph:
         data, id_map = self._data, self._id_map
         if isinstance(data, TypedLoaderData):
             assert not isinstance(id_map, IdMap)
-            return TypedBatchMaker(graph, id_map, values, out_dtype=self._out_dtype, make_empty=self._make)
+            opposites = opposite_types(data.edge_types) if self._adds_opposites else None
+            return TypedBatchMaker(
+                graph, id_map, values, out_dtype=self._out_dtype, make_empty=self._make, opposites=opposites
+            )
         assert isinstance(id_map, IdMap)
         return BatchMaker(graph, data, id_map, values, out_dtype=self._out_dtype, make=self._make)
 

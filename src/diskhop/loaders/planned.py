@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -23,7 +24,8 @@ from diskhop.loaders.opened import OpenGraph, graph_of, typed_graph_of
 from diskhop.loaders.orders import SeedOrder, checked_positions
 from diskhop.loaders.sampled import SampledLoader
 from diskhop.loaders.settings import LoaderSettings
-from diskhop.loaders.typed_data import bytes_of_ids, merge_types
+from diskhop.loaders.typed_data import TypedLoaderData, bytes_of_ids, merge_types
+from diskhop.loaders.typed_opposites import ADDED, opposite_types
 from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.sampling.neighbor_ways import NeighborWays
@@ -66,7 +68,13 @@ class PlannedLoader(SampledLoader):
         self._torchs: TorchArguments = torchs
         self._seed = seed_of(int(settings.seed), torchs.generator)
         dataset = as_dataset(data)
-        self._sampler = resolve_sampler(num_neighbors, ways, edge_types_of(dataset))
+        # Draws of several types are directional, and batches then add the opposites, which may be of other types.
+        self._adds_opposites = dataset.has_several_types and ways.subgraph == "bidirectional"
+        drawn = replace(ways, subgraph="directional") if self._adds_opposites else ways
+        edge_types = edge_types_of(dataset)
+        if self._adds_opposites:
+            opposite_types(edge_types)
+        self._sampler = resolve_sampler(num_neighbors, drawn, edge_types)
         self.data = self._graph_of(dataset, settings)
         self.batch_size = int(settings.batch_size)
         self.shuffle = bool(settings.shuffle)
@@ -116,6 +124,8 @@ class PlannedLoader(SampledLoader):
             out_dtype=settings.out_dtype,
             make=batch_class(settings.custom_cls, self.data),
             copies_rows=self._copies_rows or seed_set.may_repeat,
+            added=ADDED if self._adds_opposites else None,
+            adds_opposites=self._adds_opposites,
         )
 
     def __len__(self) -> int:
@@ -191,6 +201,7 @@ class PlannedLoader(SampledLoader):
             "drop_last": self.drop_last,
             self._given[0]: f"{self._num_inputs} {self._given[1]}s, hash {self._inputs_hash()}",
             "draws": self._purpose.name.lower(),
+            **({"opposites": self._adds_opposites} if isinstance(self.data, TypedLoaderData) else {}),
         }
 
     @abstractmethod

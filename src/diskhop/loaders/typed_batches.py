@@ -16,9 +16,10 @@ from torch_geometric.data import HeteroData
 from diskhop.batches.typed import EdgePart, NodePart, TypedBatch, split_types
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
-from diskhop.dataset.type_map import MergedEdges, TypeMap
+from diskhop.dataset.type_map import EdgeEnds, MergedEdges, TypeMap
 from diskhop.loaders.batches import OF_LINKS, BatchSeedValues, LinkValues, features_in, features_of
 from diskhop.loaders.repeated import repeat_seeds
+from diskhop.loaders.typed_opposites import with_opposites
 from diskhop.pipeline.batch import TypedFeatures
 from diskhop.pipeline.batch_values import OpenValues
 from diskhop.protocols import NodeRows, SampledBatch
@@ -32,6 +33,8 @@ class TypedBatchMaker:
     values: what batches have besides features.
     out_dtype: dtype that x is converted to; None: that of the source.
     make_empty: makes an empty batch.
+    opposites: the edge type of the opposites of each type, which batches have too, without attributes of edges; None:
+        batches have the drawn edges.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class TypedBatchMaker:
         *,
         out_dtype: torch.dtype | None = None,
         make_empty: Callable[[], HeteroData] | None = None,
+        opposites: Mapping[EdgeEnds, EdgeEnds] | None = None,
     ) -> None:
         assert dataset.types is not None
         self._dataset = dataset
@@ -50,6 +54,7 @@ class TypedBatchMaker:
         self.values = values
         self._out_dtype = out_dtype
         self._make_empty = make_empty or HeteroData
+        self._opposites = opposites
 
     def make(self, sampled: SampledBatch, x: TypedFeatures, seeds: BatchSeedValues, seed_type: str) -> HeteroData:
         """Make a batch of seeds of one type. x: features of the types that have some."""
@@ -96,11 +101,16 @@ class TypedBatchMaker:
         """Make a batch without what tells of its seeds."""
         typed = split_types(sampled, self._types)
         batch = self._make_empty()
+        by_hop = sampled.by_hop and self._opposites is None
         for name, part in typed.parts.items():
-            self._add_nodes(batch[name], name, part, x.get(name), by_hop=sampled.by_hop)
+            self._add_nodes(batch[name], name, part, x.get(name), by_hop=by_hop)
+        if self._opposites is not None:
+            for ends, index in with_opposites(typed, self._opposites).items():
+                batch[ends]["edge_index"] = torch.from_numpy(index)
+            return batch, typed
         for number, edges in enumerate(self._types.edges):
             own = typed.blocks[edges.ends]
-            self._add_edges(batch[edges.ends], number, edges, own, by_hop=sampled.by_hop)
+            self._add_edges(batch[edges.ends], number, edges, own, by_hop=by_hop)
             if sampled.edge_weights is not None:
                 batch[edges.ends]["edge_importance"] = torch.from_numpy(sampled.edge_weights[own.places])
         return batch, typed
