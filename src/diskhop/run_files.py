@@ -18,9 +18,12 @@ CHECKPOINT_FILE = "checkpoint.safetensors"
 # In a folder of predictions: what is in it, and that it is whole.
 PREDICTIONS_FILE, SUCCESS_FILE = "_manifest.json", "_SUCCESS"
 
-NODE, HOP, TYPED, LINK_RUN, EMBEDDING = "node", "hop", "typed", "link", "embedding"
+NODE, HOP, TYPED, LINK_RUN, TYPED_LINK, EMBEDDING = "node", "hop", "typed", "link", "typed-link", "embedding"
 # The command of each kind of run.
-COMMANDS = {NODE: "train", HOP: "train", TYPED: "train", LINK_RUN: "train", EMBEDDING: "embed"}
+COMMANDS = {
+    **dict.fromkeys((NODE, HOP, TYPED, LINK_RUN, TYPED_LINK), "train"),
+    EMBEDDING: "embed",
+}
 
 
 def read_kind(config_path: Path) -> str:

@@ -111,7 +111,7 @@ def test_metrics_of_training_edges_have_a_note(finished: Path) -> None:
 
 def test_draws_by_degree_keep_no_copy_of_the_degrees(dataset: Dataset) -> None:
     config, task = resolved(dataset, negative_draws="degree")
-    passes = make_passes(config, dataset, presumed_parts(dataset, task))
+    passes = make_passes(config, dataset, presumed_parts(task))
     assert passes.train_negatives.num_bytes == 0
     ends = passes.links(Purpose.TRAIN).batch(100, DrawKey(0, Purpose.TRAIN, 0, 0))
     assert len(ends.sources) == 200
@@ -119,7 +119,7 @@ def test_draws_by_degree_keep_no_copy_of_the_degrees(dataset: Dataset) -> None:
 
 def test_candidates_of_a_batch_are_distinct(dataset: Dataset) -> None:
     config, _, task = resolve_link_config(dataset, {**OPTIONS, "metric": "mrr", "eval_candidates": 500})
-    passes = make_passes(config, dataset, presumed_parts(dataset, task))
+    passes = make_passes(config, dataset, presumed_parts(task))
     for purpose in (Purpose.VALID, Purpose.TEST):
         negatives = passes.links(purpose).negatives
         assert negatives is not None

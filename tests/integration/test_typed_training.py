@@ -98,6 +98,7 @@ def test_missing_opposites_are_added_by_default(dataset: Dataset) -> None:
     ("options", "message"),
     [
         ({"target": "writer"}, "--target writer.*no such node type, only author, paper, venue"),
+        ({"target": "paper,cites,paper"}, "no such node type, only author, paper, venue; to learn edges.*--task link"),
         ({"target": "venue"}, "--target venue.*no labels.*--target paper"),
         ({"model": "sage"}, "--model sage is for graphs of one type.*hetero-sage"),
         ({"model": "sign"}, "--model sign is for graphs of one type.*hetero-sage"),

@@ -17,6 +17,7 @@ from diskhop.config.options import option_fields
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.protocols import NodeRows
+from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.blocks import EdgeBlock, read_edges
 from diskhop.sampling.edge_split.rules import TEST, TRAIN, VALID, count_edges, draw_rule, pair_keys
 from diskhop.sampling.edge_split.split import EdgeSplit, open_split, plan_split
@@ -45,7 +46,7 @@ def split_of(dataset: Dataset, wanted: str = SHARES, number: int = 0) -> EdgeSpl
 
 def pairs_of(dataset: Dataset) -> set[tuple[int, int]]:
     """All edges, as source and destination."""
-    blocks = list(read_edges(dataset.topology))
+    blocks = list(read_edges(EdgeLists.of(dataset.topology)))
     return {(int(u), int(v)) for block in blocks for u, v in zip(block.sources, block.destinations, strict=True)}
 
 
@@ -90,7 +91,8 @@ def test_shares_are_exact_to_the_pair(
     edges = np.random.default_rng(seed).integers(0, 50, (2, num_pairs))
     dataset = graph(tmp_path_factory.mktemp("g"), edges, 50)
     shares = (1 - (valid + test) / 10, valid / 10, test / 10)
-    counts = count_edges(dataset.topology, draw_rule(dataset.topology, shares, number))
+    lists = EdgeLists.of(dataset.topology)
+    counts = count_edges(lists, draw_rule(lists, shares, number))
     num_edges = sum(counts.positives) * 2
     held = counts.edges[VALID], counts.edges[VALID] + counts.edges[TEST]
     for found, share in zip(held, (shares[VALID], shares[VALID] + shares[TEST]), strict=True):
@@ -121,7 +123,7 @@ def test_numbers_are_of_the_datasets_edges_and_ascend(tmp_path: Path) -> None:
     split = split_of(dataset)
     numbers = [links.numbers for links in split.links]
     assert all((np.diff(each) > 0).all() for each in numbers)
-    sources = np.concatenate([block.sources for block in read_edges(dataset.topology)])
+    sources = np.concatenate([block.sources for block in read_edges(EdgeLists.of(dataset.topology))])
     np.testing.assert_array_equal(split.links[TEST].take(np.arange(3))[0], sources[numbers[TEST][:3]])
 
 
@@ -133,7 +135,11 @@ def test_weights_go_with_their_edges(tmp_path: Path) -> None:
     kept = split_of(dataset).train_graph
     found = kept.edge_weights()
     assert found is not None
-    ends = [(int(u), int(v)) for b in read_edges(kept.topology) for u, v in zip(b.sources, b.destinations, strict=True)]
+    ends = [
+        (int(u), int(v))
+        for b in read_edges(EdgeLists.of(kept.topology))
+        for u, v in zip(b.sources, b.destinations, strict=True)
+    ]
     assert [of_pair[each] for each in ends] == found.tolist()
 
 

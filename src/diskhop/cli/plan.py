@@ -123,7 +123,7 @@ def _plan_training(
 ) -> None:
     from diskhop.dataset.dataset import open_dataset
     from diskhop.planning.options import OPTION_COLUMNS
-    from diskhop.run_files import EMBEDDING, TYPED
+    from diskhop.run_files import EMBEDDING, TYPED, TYPED_LINK
     from diskhop.runs.data_use import edge_weights_of, ignored_parts
     from diskhop.runs.kinds import find_kind
     from diskhop.runs.plan import plan_run
@@ -148,7 +148,7 @@ def _plan_training(
     opened, model = open_dataset(dataset), given.get("model")
     kind = find_kind(model, given.get("task"), opened)
     ignored = ignored_parts(opened, kind.name)
-    if kind.name not in (EMBEDDING, TYPED):
+    if kind.name not in (EMBEDDING, TYPED, TYPED_LINK):
         asked = given.get("direction", "in"), given.get("edge_weights")
         weights = edge_weights_of(opened, model or "sage", *asked, is_drawn=given.get("weighted", False))
         ignored = [*([] if weights is None else [weights]), *ignored]

@@ -26,7 +26,7 @@ class TypedConfig(SampledConfig):
     KNOWN_FEATURES: ClassVar[tuple[str, ...]] = ("", LEARNED, DEGREE, RANDOM)
 
     target: str = option(
-        help="Node type whose labels are learned.",
+        help="Node type whose labels are learned; with --task link the edge type to learn, as user,buys,item.",
         panel="Model",
         metavar="TYPE",
         shown="the only type with labels",
@@ -68,10 +68,15 @@ class TypedConfig(SampledConfig):
 
     def check(self) -> None:
         """Check what options mean together."""
-        if self.sampler != NEIGHBOR:
-            raise ConfigError(f"--sampler {self.sampler} is for graphs of one type: use --sampler {NEIGHBOR}")
+        check_typed(self)
         SampledConfig.check(self)
-        for name, usual in _WITHOUT.items():
-            if getattr(self, name) != usual:
-                flag = f"--{name.replace('_', '-')}"
-                raise ConfigError(f"{flag} is for graphs of one type of nodes and of edges: remove it")
+
+
+def check_typed(config: SampledConfig) -> None:
+    """Refuse options that graphs with several types do not have."""
+    if config.sampler != NEIGHBOR:
+        raise ConfigError(f"--sampler {config.sampler} is for graphs of one type: use --sampler {NEIGHBOR}")
+    for name, usual in _WITHOUT.items():
+        if getattr(config, name) != usual:
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{flag} is for graphs of one type of nodes and of edges: remove it")

@@ -20,6 +20,7 @@ from diskhop.run_files import (
     METRICS_FILE,
     PLAN_FILE,
     RESULT_FILE,
+    TYPED_LINK,
     read_kind,
     resume_command,
 )
@@ -61,7 +62,7 @@ class RunRecord:
     def loss(self) -> str:
         """The name of the loss; losses of different names cannot be compared."""
         loss = str(self.config.get("loss", "cross-entropy"))
-        return f"{loss} loss of edges" if self.kind in (EMBEDDING, LINK_RUN) else loss
+        return f"{loss} loss of edges" if self.kind in (EMBEDDING, LINK_RUN, TYPED_LINK) else loss
 
     @cached_property
     def valid_metric(self) -> str | None:

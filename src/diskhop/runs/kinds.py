@@ -16,6 +16,7 @@ from diskhop.config.link import LinkConfig
 from diskhop.config.options import option_fields, require_known
 from diskhop.config.train import LINK, HopConfig, SampledConfig
 from diskhop.config.typed import TypedConfig
+from diskhop.config.typed_link import TypedLinkConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError
@@ -28,14 +29,14 @@ from diskhop.planning.measure import disk_model
 from diskhop.planning.options import Ranking
 from diskhop.planning.planner import rank_options
 from diskhop.plans import EmbedPlan, HopPlan, SampledPlan
-from diskhop.run_files import COMMANDS, EMBEDDING, HOP, LINK_RUN, NODE, TYPED
+from diskhop.run_files import COMMANDS, EMBEDDING, HOP, LINK_RUN, NODE, TYPED, TYPED_LINK
 from diskhop.runs.choices import Resolved
 from diskhop.runs.context import RunContext
 from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.embedding.run import Embedded, train_embeddings
 from diskhop.runs.links.defaults import resolve_link_config
 from diskhop.runs.links.prepare import planned_workload
-from diskhop.runs.links.run import train_links
+from diskhop.runs.links.run import ONE_TYPE, train_links
 from diskhop.runs.links.task import LinkTask
 from diskhop.runs.nodes.clusters import with_clusters
 from diskhop.runs.nodes.defaults import resolve_config
@@ -47,6 +48,9 @@ from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.training import Trained
 from diskhop.runs.typed.defaults import resolve_typed_config
 from diskhop.runs.typed.prepare import merged_workload, prepare_typed
+from diskhop.runs.typed_links import prepare as typed_links
+from diskhop.runs.typed_links.defaults import resolve_typed_link_config
+from diskhop.runs.typed_links.run import SEVERAL_TYPES
 
 ConfigT = TypeVar("ConfigT")
 TaskT = TypeVar("TaskT")
@@ -84,7 +88,8 @@ def find_kind(model: str | None, task: str | None = None, dataset: Dataset | Non
     dataset: with several types, every model on nodes is one of types.
     """
     if task == LINK:
-        return KINDS[LINK_RUN]
+        is_typed = model in TYPED_MODELS or (dataset is not None and dataset.has_several_types)
+        return KINDS[TYPED_LINK if is_typed else LINK_RUN]
     if model is not None:
         require_known("model", model, [name for kind in KINDS.values() for name in kind.models])
     kind = KINDS[NODE] if model is None else next(kind for kind in KINDS.values() if model in kind.models)
@@ -137,6 +142,14 @@ def _rank_links(dataset: Dataset, config: LinkConfig, task: LinkTask) -> Ranking
     return rank_options(dataset, planned_workload(dataset, config, task), Budget(config.memory_bytes), model)
 
 
+def _rank_typed_links(dataset: Dataset, config: TypedLinkConfig, task: LinkTask) -> Ranking[SampledPlan]:
+    merged, workload = typed_links.planned_workload(dataset, config, task)
+    if merged.features() is None:
+        raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
+    model = disk_model(merged, choose_engine(config.engine)[0])
+    return rank_options(merged, workload, Budget(config.memory_bytes), model)
+
+
 def _rank_hops(dataset: Dataset, config: HopConfig, task: NodeTask) -> Ranking[HopPlan]:
     model = disk_model(dataset, choose_engine(config.engine)[0])
     return rank_placements(dataset, config, task.seeds, task.held, Budget(config.memory_bytes), model)
@@ -176,7 +189,15 @@ _LINK: RunKind[LinkConfig, LinkTask, Trained] = RunKind(
     models=(),
     resolve=resolve_link_config,
     rank=_rank_links,
-    run=train_links,
+    run=partial(train_links, ONE_TYPE),
+)
+_TYPED_LINK: RunKind[TypedLinkConfig, LinkTask, Trained] = RunKind(
+    name=TYPED_LINK,
+    config=TypedLinkConfig,
+    models=(),
+    resolve=resolve_typed_link_config,
+    rank=_rank_typed_links,
+    run=partial(train_links, SEVERAL_TYPES),
 )
 _EMBEDDING: RunKind[EmbedConfig, None, Embedded] = RunKind(
     name=EMBEDDING,
@@ -186,4 +207,6 @@ _EMBEDDING: RunKind[EmbedConfig, None, Embedded] = RunKind(
     rank=_rank_embeddings,
     run=train_embeddings,
 )
-KINDS: dict[str, RunKind[Any, Any, Any]] = {kind.name: kind for kind in (_NODE, _HOP, _TYPED, _LINK, _EMBEDDING)}
+KINDS: dict[str, RunKind[Any, Any, Any]] = {
+    kind.name: kind for kind in (_NODE, _HOP, _TYPED, _LINK, _TYPED_LINK, _EMBEDDING)
+}

@@ -5,17 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.edge_set import TopologyFiles
-from diskhop.dataset.files import map_array
 from diskhop.protocols import NodeIds
+from diskhop.sampling.edge_lists import EdgeLists, MappedLists
 
 
 class KnownLinks:
-    """The edges of a graph. Any thread may ask."""
+    """The edges of a graph, or of one of its types. Any thread may ask."""
 
-    def __init__(self, files: TopologyFiles) -> None:
-        self._indptr = map_array(files.indptr_path, np.int64, files.num_nodes + 1)
-        self._indices = map_array(files.indices_path, files.index_dtype, files.num_edges)
+    def __init__(self, lists: EdgeLists) -> None:
+        self._lists = MappedLists(lists)
 
     def table(self, sources: NodeIds, destinations: NodeIds) -> NDArray[np.bool_]:
         """Return which of every source and every destination have an edge from the one to the other.
@@ -26,7 +24,7 @@ class KnownLinks:
         own_destinations, destination_places = np.unique(destinations, return_inverse=True)
         found = np.zeros((len(own_sources), len(own_destinations)), bool)
         for column, node in enumerate(own_destinations):
-            neighbors = self._indices[self._indptr[node] : self._indptr[node + 1]].astype(np.int64)
+            neighbors = self._lists.neighbors(int(node))
             # Lists are sorted; a long one is searched for the sources, and a short one's neighbours among them.
             if len(neighbors) > len(own_sources):
                 places = np.minimum(np.searchsorted(neighbors, own_sources), len(neighbors) - 1)

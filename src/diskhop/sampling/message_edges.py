@@ -11,11 +11,15 @@ from diskhop.protocols import SampledBatch
 
 
 def leave_out(
-    sampled: SampledBatch, sources: NDArray[np.int64], destinations: NDArray[np.int64]
+    sampled: SampledBatch,
+    sources: NDArray[np.int64],
+    destinations: NDArray[np.int64],
+    among: NDArray[np.bool_] | None = None,
 ) -> tuple[SampledBatch, NDArray[np.bool_]]:
     """Return the batch without the edges between some pairs of its seeds, in both directions, and which edges are kept.
 
-    sources, destinations: places among the seeds, int64 (pairs). Nodes stay. The second result is bool (edges) of the
+    sources, destinations: places among the seeds, int64 (pairs). Nodes stay. among: the edges that may be left out,
+    bool (edges); None for all. The second result is bool (edges) of the
     batch as it was.
     """
     num_seeds = sampled.num_seeds
@@ -28,6 +32,8 @@ def leave_out(
     numbers = of_seeds * num_seeds + targets[:num_to_seeds]
     is_kept = np.ones(len(sampled.sources), bool)
     is_kept[:num_to_seeds] = (of_seeds >= num_seeds) | ~np.isin(numbers, pairs)
+    if among is not None:
+        is_kept |= ~among
     if is_kept.all():
         return sampled, is_kept
     num_before = np.concatenate([[0], np.cumsum(is_kept)])

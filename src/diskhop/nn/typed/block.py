@@ -86,10 +86,10 @@ class TypedLayerBlock:
     num_targets: Mapping[str, int]
     lists: Mapping[EdgeEnds, RelationLists]
 
-    def into(self, destination: str) -> TypedLayerBlock:
-        """Return the part that computes one node type."""
-        num_targets = {name: count if name == destination else 0 for name, count in self.num_targets.items()}
-        lists = {ends: each for ends, each in self.lists.items() if ends[2] == destination}
+    def into(self, *destinations: str) -> TypedLayerBlock:
+        """Return the part that computes some node types."""
+        num_targets = {name: count if name in destinations else 0 for name, count in self.num_targets.items()}
+        lists = {ends: each for ends, each in self.lists.items() if ends[2] in destinations}
         return TypedLayerBlock(self.num_sources, num_targets, lists)
 
     def row_starts(self) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from diskhop.config.options import require_known
@@ -129,15 +129,17 @@ def build_typed_model(
     num_outputs: int,
     options: TypedOptions,
     products: Products = DEFAULT_PRODUCTS,
+    others: Sequence[str] = (),
 ) -> TypedNetwork:
     """Make a model with random parameters from torch's generator. Raises ConfigError for options that do not fit.
 
-    target: node type that outputs are for.
+    target: node type that outputs are for. others: further ones, see TypedNetwork.
     """
     require_known("model", name, TYPED_MODELS)
     require_known("norm", options.norm, NORMS)
     require_known("relations", options.relations, RELATION_SUMS)
-    _check(name, schema, target, options)
+    for node_type in (target, *others):
+        _check(name, schema, node_type, options)
     model = TYPED_MODELS[name]
     return model.network(
         schema,
@@ -147,6 +149,7 @@ def build_typed_model(
         options.layers,
         target,
         products,
+        others=others,
         activation=model.activation,
         rectifies_inputs=model.rectifies_inputs,
         head=model.head,

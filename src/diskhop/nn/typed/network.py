@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -22,10 +22,11 @@ MakeTypedLayer = Callable[[int, int, int], nn.Module]
 
 
 class TypedNetwork(nn.Module):
-    """A graph neural network over a typed block, for the nodes of one type.
+    """A graph neural network over a typed block, for the nodes of one type, or of some.
 
     schema: types; features of every node type are first mapped to hidden_dim columns.
     target: node type that outputs are for.
+    others: further node types that outputs are for.
     activation: what follows a layer but the last, with dropout.
     rectifies_inputs: whether a ReLU follows the map of features.
     head: whether the last layer has hidden_dim columns too, and a linear map gives the outputs.
@@ -44,6 +45,7 @@ class TypedNetwork(nn.Module):
         target: str,
         products: Products,
         *,
+        others: Collection[str] = (),
         activation: Activation = relu,
         rectifies_inputs: bool = False,
         head: bool = False,
@@ -65,6 +67,7 @@ class TypedNetwork(nn.Module):
         )
         self.head = Linear(hidden_dim, out_dim, products) if head else nn.Identity()
         self.target = target
+        self._targets = tuple(name for name in schema.node_types if name == target or name in others)
         self._activation = activation
         self._products = products
         self._dropout = dropout
@@ -74,10 +77,14 @@ class TypedNetwork(nn.Module):
 
     def forward(self, x: Mapping[str, Tensor], block: TypedBlock) -> Tensor:
         """Map features of the batch's nodes, by type (nodes, columns) of any dtype, to float32 (seeds, out_dim)."""
+        return self.outputs(x, block)[self.target]
+
+    def outputs(self, x: Mapping[str, Tensor], block: TypedBlock) -> dict[str, Tensor]:
+        """Return the outputs of the seeds of every type that has outputs and seeds; see forward()."""
         h, carried = self.project(x), None
         for i in range(len(self.convs)):
             h, carried = self.layer(i, h, block.layer(i), carried)
-        return self.finish(h[self.target])
+        return {name: self.finish(h[name]) for name in self._targets if name in h}
 
     def project(self, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Map features of each type to hidden_dim columns, float32."""
@@ -96,14 +103,14 @@ class TypedNetwork(nn.Module):
     def layer(
         self, index: int, h: Mapping[str, Tensor], layer: TypedLayerBlock, carried: Any = None
     ) -> tuple[dict[str, Tensor], Any]:
-        """Compute layer `index` (0: the first) with norm, activation and dropout; the last for the target type alone.
+        """Compute layer `index` (0: the first) with norm, activation and dropout; the last for types with outputs.
 
         h: rows of the sources by type.
         carried: what the layer before returned in addition to its rows, None for the first.
         """
         is_last = index == len(self.convs) - 1
         if is_last:
-            layer = layer.into(self.target)
+            layer = layer.into(*self._targets)
         outs, carried = self.convolve(index, h, layer, carried)
         if is_last:
             return outs, carried

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,38 +14,39 @@ from diskhop.dataset.files import map_array
 from diskhop.embedding.ranking.protocol import num_candidates
 from diskhop.embedding.step.draws import draw_candidates
 from diskhop.pipeline.batch import Pass
-from diskhop.protocols import NodeIds, NodeRows, Purpose, SeedTimes
+from diskhop.protocols import NodeIds, NodeRows, Purpose, SamplerSpec, SeedTimes
 from diskhop.runs.nodes.samplers import eval_sampler, train_sampler
 from diskhop.sampling.links import LinkEnds, Links, shuffle_key
 from diskhop.sampling.negatives import Candidates, DrawKey, Negatives, candidates
 from diskhop.sampling.seeds import SeedSet, count_batches
 
 _NO_SEEDS = NodeRows(np.empty(0, np.int64))
+_FOR_DESTINATIONS, _FOR_SOURCES = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SharedCandidates(Negatives):
     """Nodes that all edges are ranked against, in every batch: those that `diskhop evaluate` ranks them against.
 
-    num_candidates: number of random candidates of each side, each node at most once; 0 for all nodes.
+    wanted: number of random candidates of each side, each node at most once; as many as there are of its type.
     seed: random seed of the run.
     """
 
-    num_candidates: int
+    wanted: int
     seed: int
-
-    def count(self, _num_links: int) -> int:
-        """Number of candidates of each side."""
-        return self.num_candidates or self.destinations.num_nodes
 
     def draw(self, _num_links: int, _times: SeedTimes, _key: DrawKey) -> tuple[NodeIds, NodeIds]:
         """Return candidates in the place of sources, and of destinations."""
-        for_destinations, for_sources = draw_candidates(self.destinations.num_nodes, self.count(0), self.seed)
-        return for_sources, for_destinations
+        return self._side(self.sources, _FOR_SOURCES), self._side(self.destinations, _FOR_DESTINATIONS)
+
+    def _side(self, nodes: Candidates, side: int) -> NodeIds:
+        count = num_candidates(self.wanted, nodes.num_nodes) or nodes.num_nodes
+        drawn: NodeIds = draw_candidates(nodes.num_nodes, count, self.seed)[side]
+        return drawn + nodes.first_row
 
     def digest(self) -> str:
         """See Negatives."""
-        return f"{Negatives.digest(self)} {self.num_candidates} {self.seed}"
+        return f"{Negatives.digest(self)} {self.wanted} {self.seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,12 +57,15 @@ class LinkPasses:
     config: options of the run.
     train_negatives: negatives of training.
     eval_negatives: those of validation and test.
+    train_sampler, eval_sampler: expand the ends of links.
     """
 
     parts: Mapping[Purpose, LinkEnds]
     config: LinkConfig
     train_negatives: Negatives
     eval_negatives: Negatives
+    train_sampler: SamplerSpec
+    eval_sampler: SamplerSpec
 
     @property
     def num_batches(self) -> int:
@@ -82,7 +87,7 @@ class LinkPasses:
             purpose=purpose,
             seeds=_NO_SEEDS,
             batch_size=config.batch_size if is_training else config.eval_batch_size,
-            sampler=train_sampler(config) if is_training else eval_sampler(config),
+            sampler=self.train_sampler if is_training else self.eval_sampler,
             is_shuffled=is_training,
             links=self.links(purpose),
             seed=config.seed,
@@ -94,7 +99,7 @@ class LinkPasses:
             seeds=_NO_SEEDS,
             numbers=range(self.num_batches),
             batch_size=self.config.batch_size,
-            sampler=train_sampler(self.config),
+            sampler=self.train_sampler,
             seed=self.config.seed,
             purpose=Purpose.TRAIN,
             epoch=epoch,
@@ -109,7 +114,7 @@ class LinkPasses:
             seeds=_NO_SEEDS,
             numbers=range(count_batches(len(links), self.config.eval_batch_size)),
             batch_size=self.config.eval_batch_size,
-            sampler=eval_sampler(self.config),
+            sampler=self.eval_sampler,
             seed=self.config.seed,
             purpose=purpose,
             epoch=0,
@@ -121,25 +126,46 @@ class LinkPasses:
 def make_passes(config: LinkConfig, dataset: Dataset, parts: Mapping[Purpose, LinkEnds]) -> LinkPasses:
     """Return the passes of a run. dataset: with the edges that messages of training use."""
     uniform = Candidates(num_nodes=dataset.num_nodes)
-    ends = uniform
+    drawn = uniform
     if config.negative_draws != DRAWS[0]:
         files = dataset.topology
         in_degree_sums = map_array(files.indptr_path, np.int64, files.num_nodes + 1)
-        ends = candidates(dataset.num_nodes, cumulative=in_degree_sums)
+        drawn = candidates(dataset.num_nodes, cumulative=in_degree_sums)
+    samplers = train_sampler(config), eval_sampler(config)
+    return passes_of(config, parts, LinkNodes(uniform, uniform), LinkNodes(drawn, drawn), samplers)
+
+
+class LinkNodes(NamedTuple):
+    """The nodes that each end of a negative is drawn from."""
+
+    sources: Candidates
+    destinations: Candidates
+
+
+def passes_of(
+    config: LinkConfig,
+    parts: Mapping[Purpose, LinkEnds],
+    uniform: LinkNodes,
+    drawn: LinkNodes,
+    samplers: tuple[SamplerSpec, SamplerSpec],
+) -> LinkPasses:
+    """Return the passes of a run.
+
+    uniform: the nodes of evaluation, all as likely. drawn: those of training. samplers: of training and of evaluation.
+    """
     train = Negatives(
-        mode="binary" if config.neg_sampling == BINARY else "triplet",
-        amount=config.negatives,
-        sources=ends,
-        destinations=ends,
+        mode="binary" if config.neg_sampling == BINARY else "triplet", amount=config.negatives, **drawn._asdict()
     )
-    evaluation: Negatives = Negatives(mode="binary", amount=1, sources=uniform, destinations=uniform)
+    evaluation: Negatives = Negatives(mode="binary", amount=1, **uniform._asdict())
     if config.metric not in PAIR_METRICS:
         evaluation = SharedCandidates(
-            mode="binary",
-            amount=1,
-            sources=uniform,
-            destinations=uniform,
-            num_candidates=num_candidates(config.eval_candidates, dataset.num_nodes),
-            seed=config.seed,
+            mode="binary", amount=1, **uniform._asdict(), wanted=config.eval_candidates, seed=config.seed
         )
-    return LinkPasses(parts=parts, config=config, train_negatives=train, eval_negatives=evaluation)
+    return LinkPasses(
+        parts=parts,
+        config=config,
+        train_negatives=train,
+        eval_negatives=evaluation,
+        train_sampler=samplers[0],
+        eval_sampler=samplers[1],
+    )

@@ -24,7 +24,8 @@ from diskhop.system.memory import default_memory_bytes
 
 _PRESETS = Path(__file__).parents[1] / "presets" / "link"
 # Messages do not use the edges of the batch: with all edges in one, none would be left.
-_FEWEST_BATCHES = 10
+FEWEST_BATCHES = 10
+WHY_FEWEST = "a tenth at most, as messages leave out a batch's own edges"
 
 
 def load_link_preset(name: str, model: str | None) -> dict[str, Any]:
@@ -51,16 +52,8 @@ def resolve_link_config(
     if model not in LAYERS:
         raise ConfigError(f"--task link is for {', '.join(LAYERS)}, not for model '{model}': use --model sage")
     choose_sampling(dataset, choices)
-    hidden = choose("hidden", 128, "wide enough for most graphs, fast on a CPU")
-    choose("dim", hidden, "as wide as the hidden layers")
-    choose("norm", "layer", "trains steadily at any batch size")
-    choose("dropout", 0.0, "negatives are new in every batch, which regularises")
-    choose("lr", 0.003, "suits Adam with batches of some hundreds")
-    loss = choose("loss", CROSS_ENTROPY, "usual for links")
-    is_pairs = loss == CROSS_ENTROPY
-    choose("neg_sampling", BINARY if is_pairs else TRIPLET, "pairs of nodes" if is_pairs else f"{loss} compares ends")
-    choose("metric", "auc", "edges against as many random pairs")
-    choose("link_split", DEFAULT_SHARES, "the graph has no split of edges")
+    choose("hidden", 128, "wide enough for most graphs, fast on a CPU")
+    choose_links(choices)
     memory_bytes = given.get("memory_bytes") or default_memory_bytes()
     task = read_link_task(
         dataset,
@@ -77,9 +70,23 @@ def resolve_link_config(
         task.num_edges[Purpose.TRAIN],
         "training edges",
         has_valid=Purpose.VALID in task.used,
-        fewest_batches=_FEWEST_BATCHES,
-        why="a tenth at most, as messages leave out a batch's own edges",
+        fewest_batches=FEWEST_BATCHES,
+        why=WHY_FEWEST,
     )
     choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     choose_machine(choices)
     return Resolved(LinkConfig(**choices.complete), choices.made, task)
+
+
+def choose_links(choices: Choices) -> None:
+    """Choose what links have in addition to nodes: embeddings, negatives, a split, and how they are measured."""
+    choose = choices.choose
+    choose("dim", choices.complete["hidden"], "as wide as the hidden layers")
+    choose("norm", "layer", "trains steadily at any batch size")
+    choose("dropout", 0.0, "negatives are new in every batch, which regularises")
+    choose("lr", 0.003, "suits Adam with batches of some hundreds")
+    loss = choose("loss", CROSS_ENTROPY, "usual for links")
+    is_pairs = loss == CROSS_ENTROPY
+    choose("neg_sampling", BINARY if is_pairs else TRIPLET, "pairs of nodes" if is_pairs else f"{loss} compares ends")
+    choose("metric", "auc", "edges against as many random pairs")
+    choose("link_split", DEFAULT_SHARES, "the graph has no split of edges")

@@ -37,6 +37,7 @@ from diskhop.runs.result import describe_protocol, describe_run, measure_memory
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
+from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.blocks import block_bytes, read_edges
 from diskhop.sampling.edge_split.rules import PARTS
 from diskhop.sampling.edge_split.split import EdgeSplit, HeldLinks, open_split, plan_split
@@ -232,5 +233,5 @@ class _Measuring:
         return {name: value for name, value in found.items() if name != "auc"}
 
     def _known_blocks(self) -> Iterator[tuple[NDArray[np.int64], None, NDArray[np.int64]]]:
-        for block in read_edges(self._dataset.topology):
+        for block in read_edges(EdgeLists.of(self._dataset.topology)):
             yield block.sources, None, block.destinations

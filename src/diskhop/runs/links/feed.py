@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diskhop.config.link import PAIR_METRICS, LinkConfig
+from diskhop.dataset.dataset import Dataset
 from diskhop.io.locks import SharedLock
 from diskhop.nn.layers.aggregate import Block, BlockWeights
-from diskhop.nn.link_model import LinkModel
 from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
 from diskhop.pipeline.edge_weights import OpenWeights
 from diskhop.pipeline.pipeline import Pipeline
@@ -40,6 +41,7 @@ class LinkInputs:
     messages: the batch with the edges that messages use.
     weights: of these edges; None: all 1.
     left_out: int64 (lists), edges of each list that messages do not use; None: they use all.
+    by_type: `messages` as a model of types takes them; None for other models.
     known_tails, known_heads: candidates that form an edge of the graph, bool (edges, candidates); None: keep all.
     """
 
@@ -49,6 +51,7 @@ class LinkInputs:
     left_out: NDArray[np.int64] | None = None
     known_tails: NDArray[np.bool_] | None = None
     known_heads: NDArray[np.bool_] | None = None
+    by_type: Any = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,12 +109,26 @@ class LinkFeed:
         graph = self._graph(is_test=purpose == Purpose.TEST)
         return graph.pipeline.run(wanted, self._prepare(graph, wanted, with_strengths=True))
 
-    def forward(self, model: LinkModel, batch: MiniBatch) -> PairScores | RankScores:
-        """See Feed."""
+    def embed(self, model: Any, batch: MiniBatch) -> Tensor:
+        """Return the embeddings of a batch's seeds, float32 (seeds, dim)."""
         inputs: LinkInputs = batch.prepared
         rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
         block = Block.of(inputs.messages, _degrees_of_messages(batch), rows, inputs.weights)
-        embeddings = model(batch.x, block)[: batch.sampled.num_seeds]
+        embeddings: Tensor = model(batch.x, block)
+        return embeddings[: batch.sampled.num_seeds]
+
+    def split_by_type(self, _graph: Dataset, _messages: SampledBatch) -> Any:
+        """Return the messages of a graph as a model of types takes them; None for other models."""
+        return None
+
+    def answers(self, _graph: Dataset, _sampled: SampledBatch) -> NDArray[np.bool_] | None:
+        """Return which edges of a batch of a graph are of a type that may give scored edges away; None for all."""
+        return None
+
+    def forward(self, model: Any, batch: MiniBatch) -> PairScores | RankScores:
+        """See Feed."""
+        inputs: LinkInputs = batch.prepared
+        embeddings = self.embed(model, batch)
         # Ranks are of evaluation alone: training always tells edges from negatives.
         if model.training or self._config.metric in PAIR_METRICS:
             return score_pairs(model, embeddings, inputs.links)
@@ -132,14 +149,16 @@ class LinkFeed:
             links, messages, left_out = wanted.links_of(sampled.number), sampled, None
             if is_training and not self._config.keep_supervision:
                 count = len(links.positions)
-                messages, _ = leave_out(sampled, links.sources[:count], links.destinations[:count])
+                ends = links.sources[:count], links.destinations[:count]
+                messages, _ = leave_out(sampled, *ends, self.answers(graph.pipeline.dataset, sampled))
                 left_out = np.diff(sampled.indptr) - np.diff(messages.indptr)
             # Strengths of the whole graph would tell which nodes lack an edge.
             weights = None
             if graph.weights is not None:
                 weights = graph.weights.of(messages, with_strengths=with_strengths and left_out is None)
             known = self._known_candidates(links) if ranks else (None, None)
-            return LinkInputs(links, messages, weights, left_out, *known)
+            by_type = self.split_by_type(graph.pipeline.dataset, messages)
+            return LinkInputs(links, messages, weights, left_out, known[0], known[1], by_type)
 
         return prepare
 
@@ -162,8 +181,8 @@ def _degrees_of_messages(batch: MiniBatch) -> Tensor | None:
     return degrees
 
 
-def score_pairs(model: LinkModel, embeddings: Tensor, links: LinkBatch) -> PairScores:
-    """Score the edges and negatives of a batch. embeddings: float32 (seeds, dim)."""
+def score_pairs(model: Any, embeddings: Tensor, links: LinkBatch) -> PairScores:
+    """Score the edges and negatives of a batch by a model's decoder. embeddings: float32 (seeds, dim)."""
     count = len(links.positions)
     sources, destinations = torch.from_numpy(links.sources), torch.from_numpy(links.destinations)
     if links.negatives is None:
@@ -179,7 +198,7 @@ def score_pairs(model: LinkModel, embeddings: Tensor, links: LinkBatch) -> PairS
     return PairScores(scores[:count], scores[count:].view(count, amount))
 
 
-def score_candidates(model: LinkModel, embeddings: Tensor, inputs: LinkInputs) -> RankScores:
+def score_candidates(model: Any, embeddings: Tensor, inputs: LinkInputs) -> RankScores:
     """Score the edges of a batch, and each with every candidate in the place of one end."""
     links = inputs.links
     count = len(links.positions)

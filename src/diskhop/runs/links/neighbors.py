@@ -28,6 +28,7 @@ from diskhop.runs.links.tables import TableReader, open_decoder, open_embeddings
 from diskhop.runs.nodes.opened import OpenClassifier
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
+from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.known_links import KnownLinks
 
 DECODER = "decoder"
@@ -54,7 +55,7 @@ def link_neighbors(
     with reproducible(config.threads):
         table = _stored_embeddings(opened, config, dataset, progress)
         best, rows = _nearest(TableReader(ArrayRows(table), open_decoder(opened, config)), row, top, by)
-    known = KnownLinks(dataset.topology)
+    known = KnownLinks(EdgeLists.of(dataset.topology))
     is_known = known.table(np.array([row]), rows)[0] | known.table(rows, np.array([row]))[:, 0]
     shown = names.of(places.ranks(rows).tolist())
     return [Answer(*each) for each in zip(shown, best.tolist(), is_known.tolist(), strict=True)]

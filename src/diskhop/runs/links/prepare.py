@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -45,21 +45,21 @@ _SCORE_BYTES = 2 * 4 + 3
 _MARK_BYTES = 2 + 2
 
 
-def held_bytes(config: LinkConfig, dataset: Dataset, task: LinkTask) -> dict[str, int]:
+def held_bytes(config: LinkConfig, task: LinkTask) -> dict[str, int]:
     """Return bytes of memory by name that a run keeps besides its batches."""
     measured = [count for purpose, count in task.num_edges.items() if purpose != Purpose.TRAIN]
     held = {"given split": task.split.rule.num_bytes}
     held["scores of held-out edges"] = BYTES_PER_EDGE * max(measured, default=0)
-    held["scores of candidates"] = _SCORE_BYTES * _ranked_pairs(config, dataset, task)
+    held["scores of candidates"] = _SCORE_BYTES * _ranked_pairs(config, task)
     return {name: num_bytes for name, num_bytes in held.items() if num_bytes}
 
 
-def _ranked_pairs(config: LinkConfig, dataset: Dataset, task: LinkTask) -> int:
+def _ranked_pairs(config: LinkConfig, task: LinkTask) -> int:
     """Return how many edges times candidates a batch of evaluation ranks for each end."""
     if config.metric in PAIR_METRICS:
         return 0
     measured = [count for purpose, count in task.num_edges.items() if purpose != Purpose.TRAIN]
-    return min(config.eval_batch_size, max(measured, default=0)) * min(config.eval_candidates, dataset.num_nodes)
+    return min(config.eval_batch_size, max(measured, default=0)) * min(config.eval_candidates, task.num_nodes)
 
 
 def link_workload(
@@ -79,18 +79,23 @@ def link_workload(
             return measure_step_seconds(lambda: _make_model(dataset, config), config.lr, inputs)
 
     weights = edge_weights_of(dataset, config)
-    held = {**held_bytes(config, dataset, task), **({} if weights is None else weights.reserved), **others}
+    held = {**held_bytes(config, task), **({} if weights is None else weights.reserved), **others}
     seed_sets = [passes.seed_set(purpose) for purpose in task.used]
     workload = workload_of(config, seed_sets, held, measure_step if dataset.feature_dim else None)
-    marks = _MARK_BYTES * _ranked_pairs(config, dataset, task) if config.eval_filtered else 0
-    added = _COPIED.plus(PreparedBytes(per_batch=marks))
+    added = message_bytes(config, task)
     return replace(workload, values=added if weights is None else added.plus(weights.added))
+
+
+def message_bytes(config: LinkConfig, task: LinkTask) -> PreparedBytes:
+    """Return what messages without scored edges, and marks of known edges, add to a batch."""
+    marks = _MARK_BYTES * _ranked_pairs(config, task) if config.eval_filtered else 0
+    return _COPIED.plus(PreparedBytes(per_batch=marks))
 
 
 def planned_workload(dataset: Dataset, config: LinkConfig, task: LinkTask) -> Workload:
     """Describe a run for the planner before its split is written: all edges stand for those of training."""
     dataset = _with_features(dataset, config)
-    return link_workload(dataset, config, task, make_passes(config, dataset, presumed_parts(dataset, task)), {})
+    return link_workload(dataset, config, task, make_passes(config, dataset, presumed_parts(task)), {})
 
 
 def prepare_links(
@@ -102,7 +107,7 @@ def prepare_links(
     graphs = [_with_features(each, config) for each in (split.train_graph, split.test_graph)]
     parts = {purpose: split.links[PART_OF[purpose]] for purpose in task.used}
     passes = make_passes(config, graphs[0], parts)
-    workload = link_workload(graphs[0], config, task, passes, _larger_lists(graphs, config, task))
+    workload = link_workload(graphs[0], config, task, passes, larger_lists(graphs, config, task, passes))
     samples = Samples(pass_of=passes.train_pass, epochs=tuple(range(config.epochs)), num_batches=passes.num_batches)
     preparation = prepare(graphs[0], config, workload, samples, budget, callback)
     plan = preparation.plan
@@ -122,7 +127,7 @@ def prepare_links(
 
     @contextmanager
     def open_feed(model: LinkModel) -> Iterator[Feed]:
-        known = KnownLinks(dataset.topology)
+        known = KnownLinks(task.split.lists)
         feed = LinkFeed(open_graph, passes, planned, known, uses_degrees=model.uses_degrees, lock=split.lock)
         try:
             yield feed
@@ -150,13 +155,12 @@ def describe_split(config: LinkConfig, task: LinkTask, split: EdgeSplit) -> dict
     }
 
 
-def _larger_lists(graphs: list[Dataset], config: LinkConfig, task: LinkTask) -> dict[str, int]:
+def larger_lists(graphs: Sequence[Dataset], config: LinkConfig, task: LinkTask, passes: LinkPasses) -> dict[str, int]:
     """Return the bytes by which lists and weights of the test graph, which is opened last, exceed those of training."""
     if graphs[0].num_edges == graphs[1].num_edges or Purpose.TEST not in task.used:
         return {}
     sizes = []
     for graph in graphs:
-        passes = make_passes(config, graph, presumed_parts(graph, task))
         files = lists_of(graph, [passes.seed_set(purpose).sampler for purpose in task.used])
         weights = edge_weights_of(graph, config)
         reserved = 0 if weights is None else sum(weights.reserved.values())

@@ -35,12 +35,12 @@ def resolve_typed_config(
     if preset is not None:
         given = {**load_preset(preset, given.get("model")), **given}
     choices = Choices(given)
-    _choose_model(dataset, choices)
+    choose_model(dataset, choices)
     for name in given:
         if name not in options_of(TypedConfig):
             raise ConfigError(f"training: option '{name}' is not for graphs with several types: remove it")
     target = choices.choose("target", find_target(dataset, given.get("target")), "the only node type with labels")
-    _choose_reversed(dataset, choices)
+    choose_reversed(dataset, choices)
     labelled = dataset.of_node_type(target)
     num_nodes = sum(nodes.num_nodes for nodes in dataset.nodes.values())
     num_edges = sum(edges.num_edges for edges in dataset.edges.values())
@@ -76,7 +76,8 @@ def _choose_for_learned(num_edges: int, choices: Choices) -> None:
         choices.choose("fanout", (ALL_NEIGHBORS,) * layers, "all neighbours, since the graph is small")
 
 
-def _choose_model(dataset: Dataset, choices: Choices) -> None:
+def choose_model(dataset: Dataset, choices: Choices) -> None:
+    """Choose the model. Raises ConfigError for one of graphs of one type."""
     has_features = any(nodes.features() is not None for nodes in dataset.nodes.values())
     if has_features:
         choices.choose("model", "hetero-sage", "a sum per relation; works on any graph with types")
@@ -91,7 +92,8 @@ def _choose_model(dataset: Dataset, choices: Choices) -> None:
     require_known("model", model, TYPED_MODELS)
 
 
-def _choose_reversed(dataset: Dataset, choices: Choices) -> None:
+def choose_reversed(dataset: Dataset, choices: Choices) -> None:
+    """Choose the edge types whose opposites are added."""
     given = choices.given.get("reverse")
     names = find_reversed(dataset, given)
     if given is None:

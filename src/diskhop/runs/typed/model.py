@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch_geometric.nn.module_dict import ModuleDict
 from diskhop.budget import format_bytes
 from diskhop.config.train import LEARNED
 from diskhop.config.typed import TypedConfig
+from diskhop.config.typed_link import AnyTypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import MadeFeatures, made_features
 from diskhop.errors import ConfigError
@@ -47,7 +48,7 @@ class RunTypes:
         return {"learned features": num_bytes, "checkpoints of learned features": COPIES * num_bytes}
 
 
-def types_of_run(merged: Dataset, config: TypedConfig) -> RunTypes:
+def types_of_run(merged: Dataset, config: AnyTypedConfig) -> RunTypes:
     """Return where rows come from. Raises ConfigError if learned rows are most of the memory."""
     types = merged.types
     assert types is not None
@@ -74,7 +75,7 @@ def types_of_run(merged: Dataset, config: TypedConfig) -> RunTypes:
 class TypedModel(nn.Module):
     """A network over a batch by types, which also has the rows of types without features."""
 
-    def __init__(self, network: TypedNetwork, types: RunTypes, config: TypedConfig) -> None:
+    def __init__(self, network: TypedNetwork, types: RunTypes, config: AnyTypedConfig) -> None:
         super().__init__()
         hidden = config.hidden
         self._rate = config.embedding_lr
@@ -89,11 +90,14 @@ class TypedModel(nn.Module):
 
     def forward(self, x: Mapping[str, Tensor], inputs: Any) -> Tensor:
         """Return outputs of the seeds. x: rows of the types that are not learned. inputs: a TypedInputs."""
+        return self.outputs(x, inputs)[self.network.target]
+
+    def outputs(self, x: Mapping[str, Tensor], inputs: Any) -> dict[str, Tensor]:
+        """Return outputs of the seeds by type; see TypedNetwork."""
         rows = dict(x)
         for name, learned in self.learned.items():
             rows[name] = learned(inputs.parts[name].node_ids)
-        outputs: Tensor = self.network(rows, inputs.block)
-        return outputs
+        return self.network.outputs(rows, inputs.block)
 
     def step_rows(self, factor: float, weight: float) -> None:
         """See StepsRows."""
@@ -103,6 +107,11 @@ class TypedModel(nn.Module):
 
 def make_model(merged: Dataset, config: TypedConfig) -> TypedModel:
     """Make the model of a configuration, with random parameters from torch's generator."""
+    return make_typed(merged, config, (config.target,), merged.nodes[config.target].num_outputs)
+
+
+def make_typed(merged: Dataset, config: AnyTypedConfig, targets: Sequence[str], num_outputs: int) -> TypedModel:
+    """Make a model with this number of outputs for the nodes of some types; see make_model()."""
     found = types_of_run(merged, config)
     products = Products(config.matmul, config.precision)
     require_products(products)
@@ -117,6 +126,6 @@ def make_model(merged: Dataset, config: TypedConfig) -> TypedModel:
         num_blocks=config.num_blocks,
         relations=config.relations,
     )
-    num_outputs = merged.nodes[config.target].num_outputs
-    network = build_typed_model(config.model, found.schema, config.target, num_outputs, options, products)
+    first, *others = targets
+    network = build_typed_model(config.model, found.schema, first, num_outputs, options, products, others)
     return TypedModel(network, found, config)

@@ -13,6 +13,7 @@ import torch
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
 from diskhop.config.typed import TypedConfig
+from diskhop.config.typed_link import AnyTypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.merge import MergeTools
 from diskhop.derived.scratch import scratch_path
@@ -36,9 +37,14 @@ from diskhop.sampling.seeds import SeedSet, SplitSeeds
 from diskhop.stores.stores import STORES
 
 
-def merge_types(dataset: Dataset, config: TypedConfig, budget: Budget, callback: Callback) -> Dataset:
+def reversed_of(config: AnyTypedConfig) -> tuple[str, ...]:
+    """Return the edge types whose opposites are added, by name."""
+    return () if config.reverse == (NONE,) else config.reverse
+
+
+def merge_types(dataset: Dataset, config: AnyTypedConfig, budget: Budget, callback: Callback) -> Dataset:
     """Return a dataset as one graph of all its types. Its merged lists are made if they are not there yet."""
-    reversed_types = () if config.reverse == (NONE,) else config.reverse
+    reversed_types = reversed_of(config)
     tools = MergeTools(
         scratch=scratch_path(dataset.path, config.scratch or None),
         engine=open_engine(config.engine).engine,
@@ -79,7 +85,7 @@ def prepare_typed(
         plan=plan,
         make_model=partial(make_model, merged, planned),
         open=open_feed,
-        facts={"target": config.target, "types": _described(merged)},
+        facts={"target": config.target, "types": described_types(merged)},
     )
 
 
@@ -132,7 +138,7 @@ def _merged_seeds(seeds: SplitSeeds, first_row: int) -> SplitSeeds:
     return SplitSeeds(train, valid, test)
 
 
-def _described(merged: Dataset) -> dict[str, Any]:
+def described_types(merged: Dataset) -> dict[str, Any]:
     """Return the entry of result.json about types: counts of nodes and edges."""
     types = merged.types
     assert types is not None

@@ -22,7 +22,8 @@ def find_target(dataset: Dataset, wanted: str | None) -> str:
     known = ", ".join(dataset.nodes)
     if wanted is not None:
         if wanted not in dataset.nodes:
-            raise ConfigError(f"--target {wanted}: {dataset.path} has no such node type, only {known}")
+            way = "; to learn edges of a type add --task link" if "," in wanted or "__" in wanted else ""
+            raise ConfigError(f"--target {wanted}: {dataset.path} has no such node type, only {known}{way}")
         if wanted not in labelled:
             way = f"use --target {labelled[0]}" if labelled else "import a source with labels"
             raise ConfigError(f"--target {wanted}: the nodes of this type have no labels, which training needs; {way}")

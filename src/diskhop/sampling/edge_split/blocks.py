@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.edge_set import TopologyFiles, destinations_of
-from diskhop.dataset.files import map_array
+from diskhop.dataset.edge_set import destinations_of
 from diskhop.errors import FormatError, ReadError
 from diskhop.runtime.blocks import row_ranges
+from diskhop.sampling.edge_lists import EdgeLists
 
 _EDGES_PER_BLOCK = 1 << 16
 # Both ends, their pair and its key, each with a temporary, and masks.
@@ -51,19 +51,20 @@ def block_bytes(num_edges: int) -> int:
     return _BYTES_PER_EDGE * min(num_edges, _EDGES_PER_BLOCK)
 
 
-def read_edges(files: TopologyFiles) -> Iterator[EdgeBlock]:
+def read_edges(lists: EdgeLists) -> Iterator[EdgeBlock]:
     """Yield all edges. Raises ReadError, and FormatError for a source that is no node."""
-    indptr = map_array(files.indptr_path, np.int64, files.num_nodes + 1)
+    files, first, starts = lists.files, lists.first_edge, lists.map_starts()
     item_bytes = files.index_dtype.itemsize
-    for start, stop in row_ranges(files.num_edges, _EDGES_PER_BLOCK):
+    for start, stop in row_ranges(lists.num_edges, _EDGES_PER_BLOCK):
         stored: NDArray[Any] = np.fromfile(
-            files.indices_path, files.index_dtype, stop - start, offset=start * item_bytes
+            files.indices_path, files.index_dtype, stop - start, offset=(first + start) * item_bytes
         )
         if len(stored) != stop - start:
             raise ReadError(f"{files.indices_path}: ended before edge {stop}; run 'diskhop verify'")
-        sources = stored.astype(np.int64)
-        if sources.min() < 0 or sources.max() >= files.num_nodes:
+        sources = stored.astype(np.int64) + lists.offset
+        if sources.min() < lists.rows.start or sources.max() >= lists.rows.stop:
             raise FormatError(
                 f"{files.indices_path}: is damaged; 'diskhop verify' names the blocks: import the graph again"
             )
-        yield EdgeBlock(start, sources, destinations_of(indptr, start, stop))
+        destinations = destinations_of(starts, first + start, first + stop) + lists.first_destination
+        yield EdgeBlock(start, sources, destinations)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
-from diskhop.protocols import SourceIds
+from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.rules import GivenRule
+from diskhop.sampling.edge_split.target import EndIds, SplitTarget
 
 _FILES = ("valid.npy", "test.npy")
 _MAPPED_BYTES = 1 << 16
@@ -29,26 +29,27 @@ class GivenSplit(NamedTuple):
     digest: str
 
 
-def read_given(dataset: Dataset, folder: Path, budget: Budget) -> GivenSplit:
-    """Read the edges to hold out.
+def read_given(dataset: Dataset, folder: Path, budget: Budget, target: SplitTarget | None = None) -> GivenSplit:
+    """Read the edges to hold out. target: the edge type that they are of; None for a graph with one.
 
     Raises ConfigError for files that are missing or no edges of the graph, and BudgetError before they are read.
     """
     paths = [folder / name for name in _FILES]
     mapped = [_map_edges(path) for path in paths]
-    id_map = dataset.id_map()
-    work_bytes = _PAIR_BYTES * sum(each.shape[1] for each in mapped) + id_map.num_bytes
+    ids = EndIds.of(dataset, target)
+    work_bytes = _PAIR_BYTES * sum(each.shape[1] for each in mapped) + ids.num_bytes
     with budget.reserve("given split", work_bytes):
-        return _read_rule(dataset, paths, mapped, id_map)
+        lists = EdgeLists.of(dataset.topology) if target is None else target.lists
+        num_nodes = dataset.num_nodes if target is None else target.types.total_nodes
+        return _read_rule(num_nodes, lists, paths, mapped, ids)
 
 
-def _read_rule(dataset: Dataset, paths: list[Path], mapped: list[NDArray[Any]], id_map: IdMap) -> GivenSplit:
-    parts = []
-    for path, edges in zip(paths, mapped, strict=True):
-        ids = np.ascontiguousarray(edges, np.int64)
-        parts.append(np.asarray(id_map.rows(SourceIds(ids.ravel()), str(path))).reshape(ids.shape))
-    rule = GivenRule(dataset.num_nodes, *parts)
-    rule.require_edges(dataset.topology, [str(path) for path in paths], id_map)
+def _read_rule(
+    num_nodes: int, lists: EdgeLists, paths: list[Path], mapped: list[NDArray[Any]], ids: EndIds
+) -> GivenSplit:
+    parts = [ids.rows(edges.astype(np.int64), str(path)) for path, edges in zip(paths, mapped, strict=True)]
+    rule = GivenRule(num_nodes, *parts)
+    rule.require_edges(lists, [str(path) for path in paths], ids.ids_of)
     digest = " ".join(xxhash.xxh3_64_hexdigest(np.ascontiguousarray(part).data) for part in parts)
     return GivenSplit(rule, digest)
 

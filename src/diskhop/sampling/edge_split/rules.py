@@ -7,17 +7,16 @@ so a share of .1 holds out a tenth of the edges, and no table of edges is needed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.edge_set import TopologyFiles
-from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
-from diskhop.protocols import NodeRows
+from diskhop.protocols import NodeIds
+from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.blocks import EdgeBlock, read_edges
 from diskhop.sampling.keyed import GOLDEN, mix_words
 
@@ -94,16 +93,18 @@ class GivenRule:
         parts[block.is_loop] = TRAIN
         return parts
 
-    def require_edges(self, files: TopologyFiles, names: Sequence[str], id_map: IdMap) -> None:
+    def require_edges(
+        self, lists: EdgeLists, names: Sequence[str], ids_of: Callable[[NodeIds], NDArray[np.int64]]
+    ) -> None:
         """Refuse loops, pairs that are no edge of the graph, and pairs in both parts.
 
-        names: of the files, for errors. id_map: of the graph, for errors.
+        names: of the files, for errors. ids_of: returns the source's ids of rows, for errors.
         """
         both = np.intersect1d(self._pairs[VALID], self._pairs[TEST])
         if len(both):
             raise ConfigError(f"{names[0]} and {names[1]} share {len(both)} edges: leave them out of one of the files")
         found = {part: np.zeros(len(pairs), bool) for part, pairs in self._pairs.items()}
-        for block in read_edges(files):
+        for block in read_edges(lists):
             numbers = self._numbers(block.sources, block.destinations)[~block.is_loop]
             for part, pairs in self._pairs.items():
                 if len(pairs):
@@ -112,7 +113,7 @@ class GivenRule:
         for (part, is_found), name in zip(found.items(), names, strict=True):
             if not is_found.all():
                 rows = divmod(int(self._pairs[part][np.argmin(is_found)]), self._num_nodes)
-                first, second = sorted(id_map.ids(NodeRows(np.array(rows))).tolist())
+                first, second = sorted(ids_of(np.array(rows)).tolist())
                 if first == second:
                     raise ConfigError(
                         f"{name}: has an edge from node {first} to itself, which is never held out; leave it out"
@@ -136,14 +137,14 @@ def pair_keys(block: EdgeBlock, key: int) -> NDArray[np.uint64]:
     return mix_words(mix_words((low ^ np.uint64(key)) + step) + high + step)
 
 
-def draw_rule(files: TopologyFiles, shares: tuple[float, float, float], key: int) -> DrawnRule:
+def draw_rule(lists: EdgeLists, shares: tuple[float, float, float], key: int) -> DrawnRule:
     """Draw a split. Reads all edges twice; memory does not grow with their number.
 
     shares: of training, validation and test, which sum to 1. Loops count as no edges.
     """
     counts = np.zeros(1 << _BIN_BITS, np.int64)
     shift = np.uint64(64 - _BIN_BITS)
-    for block in read_edges(files):
+    for block in read_edges(lists):
         keys = pair_keys(block, key)[~block.is_loop]
         counts += np.bincount((keys >> shift).astype(np.int64), minlength=len(counts))
     num_edges, ends = int(counts.sum()), np.cumsum(counts)
@@ -151,7 +152,7 @@ def draw_rule(files: TopologyFiles, shares: tuple[float, float, float], key: int
     wanted = [int(num_edges * share + 1e-6) for share in (shares[VALID], shares[VALID] + shares[TEST])]
     bins = [int(np.searchsorted(ends, count, side="right")) for count in wanted]
     found: list[NDArray[np.uint64]] = []
-    for block in read_edges(files):
+    for block in read_edges(lists):
         keys = pair_keys(block, key)[~block.is_loop]
         found.append(keys[np.isin((keys >> shift).astype(np.int64), bins)])
     in_bins = np.sort(np.concatenate([*found, np.empty(0, np.uint64)]))
@@ -164,6 +165,14 @@ def draw_rule(files: TopologyFiles, shares: tuple[float, float, float], key: int
         keys = in_bins[(in_bins >> shift) == np.uint64(number)]
         bounds.append(int(keys[count - (int(ends[number - 1]) if number else 0)]))
     return DrawnRule(key, *bounds)
+
+
+def pair_sum(lists: EdgeLists) -> int:
+    """Return a sum over the pairs of all edges, of 64 bits, which lists of other pairs have another of."""
+    total = 0
+    for block in read_edges(lists):
+        total = (total + int(pair_keys(block, 0).sum())) % 2**64
+    return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +199,7 @@ def is_positive(block: EdgeBlock, *, is_undirected: bool) -> NDArray[np.bool_]:
     return block.sources < block.destinations if is_undirected else ~block.is_loop
 
 
-def count_edges(files: TopologyFiles, rule: SplitRule) -> EdgeCounts:
+def count_edges(lists: EdgeLists, rule: SplitRule) -> EdgeCounts:
     """Count edges by their split, in one pass.
 
     A graph is undirected if the edges from lower to higher rows are the opposites of those from higher to lower ones:
@@ -198,7 +207,7 @@ def count_edges(files: TopologyFiles, rule: SplitRule) -> EdgeCounts:
     """
     edges, up = np.zeros(3, np.int64), np.zeros(3, np.int64)
     loops, sums = 0, [0, 0]
-    for block in read_edges(files):
+    for block in read_edges(lists):
         parts = rule.parts(block)
         is_up = block.sources < block.destinations
         is_loop = block.is_loop

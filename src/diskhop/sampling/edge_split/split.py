@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.dataset.files import SMALL_FILE_BYTES, check_length, map_array, read_whole
 from diskhop.dataset.manifest import FileEntry
+from diskhop.dataset.type_map import TypeMap
 from diskhop.derived.clean import SPLIT_FILE
 from diskhop.derived.make import make_once
 from diskhop.derived.scratch import scratch_path
@@ -34,6 +35,7 @@ from diskhop.io.atomic import Injector, remove_tree
 from diskhop.io.locks import SharedLock, keep_directory
 from diskhop.protocols import NodeIds
 from diskhop.runtime.progress import Progress, silent
+from diskhop.sampling.edge_lists import EdgeLists, MappedLists
 from diskhop.sampling.edge_split.blocks import block_bytes
 from diskhop.sampling.edge_split.given import read_given
 from diskhop.sampling.edge_split.rules import (
@@ -46,7 +48,17 @@ from diskhop.sampling.edge_split.rules import (
     count_edges,
     draw_rule,
 )
-from diskhop.sampling.edge_split.write import graphs_of, positives_file, write_split, writing_bytes
+from diskhop.sampling.edge_split.target import SplitTarget
+from diskhop.sampling.edge_split.write import (
+    WriteFiles,
+    graph_file,
+    graphs_of,
+    positives_file,
+    write_files,
+    write_split,
+    writing_bytes,
+)
+from diskhop.sampling.edge_split.write_typed import MERGED, typed_writing_bytes, write_typed_files
 
 _VERSION = 1
 
@@ -59,48 +71,65 @@ class SplitPlan:
     counts: numbers of edges.
     key: what the folder is named by; other splits and other datasets have another.
     described: the split in words.
+    lists: the edges that are split.
+    target: their edge type, in a graph with several types; None without.
     """
 
     rule: SplitRule
     counts: EdgeCounts
     key: str
     described: str
+    lists: EdgeLists
+    target: SplitTarget | None = None
 
 
-def plan_split(dataset: Dataset, wanted: str, number: int, budget: Budget) -> SplitPlan:
+def plan_split(
+    dataset: Dataset, wanted: str, number: int, budget: Budget, target: SplitTarget | None = None
+) -> SplitPlan:
     """Draw or read a split, and count its edges.
 
     wanted: shares of training, validation and test edges, as '0.8,0.1,0.1', or a folder with valid.npy and test.npy.
-    number: of the random split; runs with other seeds stay comparable. Raises ConfigError for a part without edges, and
-    for given edges that the graph does not have; BudgetError.
+    number: of the random split; runs with other seeds stay comparable.
+    target: the edge type that is split, in a graph with several types; None without.
+    Raises ConfigError for a part without edges, and for given edges that the graph does not have; BudgetError.
     """
-    topology, shares = dataset.topology, parse_shares(wanted)
-    with budget.reserve("splitting edges", block_bytes(topology.num_edges)):
+    lists = EdgeLists.of(dataset.topology) if target is None else target.lists
+    shares = parse_shares(wanted)
+    with budget.reserve("splitting edges", block_bytes(lists.num_edges)):
         rule: SplitRule
         if shares is not None:
-            rule = draw_rule(topology, shares, _draw_key(number))
+            rule = draw_rule(lists, shares, _draw_key(number))
             facts: dict[str, Any] = {"shares": list(shares), "number": number}
         else:
-            given = read_given(dataset, Path(wanted), budget)
+            given = read_given(dataset, Path(wanted), budget, target)
             rule, facts = given.rule, {"given": given.digest}
         with budget.reserve("given split", rule.num_bytes):
-            counts = count_edges(topology, rule)
+            counts = count_edges(lists, rule)
     _require_edges(dataset, wanted, shares, counts)
-    identity = {"version": _VERSION, "dataset": dataset.hash, **facts}
+    identity = {"version": _VERSION, "dataset": dataset.hash, **facts, **_identity_of(target)}
     key = xxhash.xxh3_64_hexdigest(json.dumps(identity, sort_keys=True).encode())
     shown = ", ".join(f"{count:,} {name}" for name, count in zip(PARTS, counts.positives, strict=True))
     kind = "edges in both directions, counted once" if counts.is_undirected else "directed edges"
-    return SplitPlan(rule=rule, counts=counts, key=key, described=f"{shown} ({kind})")
+    if target is not None:
+        others = ", ".join("__".join(target.types.edges[place].ends) for place in target.copies)
+        kind += f" of {'__'.join(target.ends)}" + (f"; held out of {others} as well" if others else "")
+    return SplitPlan(rule=rule, counts=counts, key=key, described=f"{shown} ({kind})", lists=lists, target=target)
+
+
+def _identity_of(target: SplitTarget | None) -> dict[str, Any]:
+    """Return what tells splits of several types apart: the edge types of the graphs, and those that are split."""
+    if target is None:
+        return {}
+    names = ["__".join(edges.ends) for edges in target.types.edges]
+    return {"types": names, "split_types": [names[place] for place in target.split_types]}
 
 
 class HeldLinks:
     """The positives of a part of a split, as links; see LinkEnds. numbers: of the edges, int64, ascending."""
 
-    def __init__(self, numbers: NDArray[np.int64], files: TopologyFiles, digest: str) -> None:
+    def __init__(self, numbers: NDArray[np.int64], lists: EdgeLists, digest: str) -> None:
         self.numbers = numbers
-        self._indices_path = files.indices_path
-        self._indptr = map_array(files.indptr_path, np.int64, files.num_nodes + 1)
-        self._indices = map_array(files.indices_path, files.index_dtype, files.num_edges)
+        self._lists = MappedLists(lists)
         self._digest = digest
 
     def __len__(self) -> int:
@@ -112,11 +141,10 @@ class HeldLinks:
 
     def ends_of(self, numbers: NDArray[np.int64]) -> NodeIds:
         """Return both ends of edges of the dataset, int64 (2, edges), by their numbers."""
-        sources = self._indices[numbers].astype(np.int64)
-        destinations = np.searchsorted(self._indptr, numbers, side="right") - 1
-        if len(sources) and int(sources.max()) >= len(self._indptr) - 1:
-            raise FormatError(f"{self._indices_path}: is damaged; run 'diskhop verify'")
-        return np.stack([sources, destinations])
+        found, lists = self._lists.ends(numbers), self._lists.lists
+        if found.shape[1] and int(found[0].max()) >= lists.rows.stop:
+            raise FormatError(f"{lists.files.indices_path}: is damaged; run 'diskhop verify'")
+        return found
 
     def digest(self) -> str:
         """See LinkEnds."""
@@ -154,6 +182,7 @@ def open_split(
 ) -> EdgeSplit:
     """Open a split, and write it first where it is missing or damaged, or wait for the process that does.
 
+    dataset: that of the plan; with several types, merged (dataset/merged.py).
     scratch: see scratch_path().
     Raises DestinationError, ReadError, BudgetError.
     """
@@ -163,17 +192,30 @@ def open_split(
         return _open(dataset, plan, path)
     if was_there:
         remove_tree(path, injector)
-    with budget.reserve("splitting edges", writing_bytes(dataset) + plan.rule.num_bytes):
+    num_bytes = writing_bytes(dataset) if plan.target is None else typed_writing_bytes(dataset.topology)
+    with budget.reserve("splitting edges", num_bytes + plan.rule.num_bytes):
         facts = {"dataset_hash": dataset.hash, "edges": list(plan.counts.edges), "split": plan.described}
-        write = partial(write_split, path, dataset, plan.rule, plan.counts, facts, progress, injector)
-        make_once(path, write, progress)
+        make_once(path, lambda: write_split(path, _writer(dataset, plan, progress), facts, injector), progress)
     return _open(dataset, plan, path)
+
+
+def _writer(dataset: Dataset, plan: SplitPlan, progress: Progress) -> WriteFiles:
+    if plan.target is None:
+        return partial(write_files, dataset=dataset, rule=plan.rule, counts=plan.counts, progress=progress)
+    return partial(
+        write_typed_files,
+        files=dataset.topology,
+        target=plan.target,
+        rule=plan.rule,
+        counts=plan.counts,
+        progress=progress,
+    )
 
 
 def _open(dataset: Dataset, plan: SplitPlan, path: Path) -> EdgeSplit:
     """Open a split that is there, checked as a dataset is. Raises FormatError, ReadError."""
     lock = keep_directory(path)
-    files = _read_manifest(path / SPLIT_FILE)
+    files, by_type = _read_manifest(path / SPLIT_FILE)
     for name, entry in files.items():
         check = read_whole if entry.num_bytes < SMALL_FILE_BYTES else _check_length
         check(path / name, entry)
@@ -181,9 +223,11 @@ def _open(dataset: Dataset, plan: SplitPlan, path: Path) -> EdgeSplit:
     def links(part: int) -> HeldLinks:
         entry = files[positives_file(part)]
         numbers = map_array(path / positives_file(part), np.int64, entry.num_bytes // 8)
-        return HeldLinks(numbers, dataset.topology, f"{plan.key} {PARTS[part]} {entry.xxh3_64}")
+        return HeldLinks(numbers, plan.lists, f"{plan.key} {PARTS[part]} {entry.xxh3_64}")
 
     def graph(name: str, num_edges: int) -> Dataset:
+        if plan.target is not None:
+            return _typed_graph(dataset, path, name, by_type[name], plan.key, lock)
         of_graph = {each.removeprefix(f"{name}/"): entry for each, entry in files.items() if each.startswith(name)}
         return dataset.with_edges(path / name, num_edges, of_graph, f"{plan.key}-{name}")
 
@@ -195,14 +239,34 @@ def _open(dataset: Dataset, plan: SplitPlan, path: Path) -> EdgeSplit:
     return EdgeSplit(path=path, plan=plan, lock=lock, links=parts, train_graph=train_graph, test_graph=test_graph)
 
 
+def _typed_graph(dataset: Dataset, path: Path, name: str, num_edges: list[int], key: str, lock: SharedLock) -> Dataset:
+    """Return a merged dataset with the lists of a graph. num_edges: of each edge type."""
+    types, whole = dataset.types, dataset.topology
+    assert types is not None
+    edges = (replace(each, num_edges=count) for each, count in zip(types.edges, num_edges, strict=True))
+    lists = TopologyFiles(
+        indptr_path=path / graph_file(name, MERGED, "indptr"),
+        indices_path=path / graph_file(name, MERGED, "indices"),
+        index_dtype=whole.index_dtype,
+        num_nodes=whole.num_nodes,
+        num_edges=sum(num_edges),
+        types=TypeMap(types.num_nodes, tuple(edges)),
+        lock=lock,
+    )
+    return dataset.with_merged_types(lists, f"{key}-{name}")
+
+
 def _check_length(path: Path, entry: FileEntry) -> None:
     check_length(path, entry.num_bytes)
 
 
-def _read_manifest(path: Path) -> dict[str, FileEntry]:
+def _read_manifest(path: Path) -> tuple[dict[str, FileEntry], dict[str, list[int]]]:
+    """Return the files, and the edges of each type by graph, which a graph without types does not have."""
     try:
-        files = json.loads(path.read_bytes())["files"]
-        return {name: FileEntry(num_bytes=each["bytes"], xxh3_64=each["xxh3_64"]) for name, each in files.items()}
+        content = json.loads(path.read_bytes())
+        entries = content["files"].items()
+        files = {name: FileEntry(num_bytes=each["bytes"], xxh3_64=each["xxh3_64"]) for name, each in entries}
+        return files, content.get("edges_by_type", {})
     except OSError as error:
         raise ReadError(f"{path}: cannot be read: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:

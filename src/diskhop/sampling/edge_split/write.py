@@ -7,7 +7,7 @@ RandomLinkSplit. A graph is lists without the other edges, with their weights, i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +22,7 @@ from diskhop.io.atomic import Injector, destination_errors, make_directories, sy
 from diskhop.io.checksums import BlockHasher
 from diskhop.io.destinations import FolderKind, StagedDirectory
 from diskhop.runtime.progress import Progress
+from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.blocks import block_bytes, read_edges
 from diskhop.sampling.edge_split.rules import PARTS, TEST, TRAIN, VALID, EdgeCounts, SplitRule, is_positive
 
@@ -50,14 +51,12 @@ def writing_bytes(dataset: Dataset) -> int:
     return len(GRAPHS) * 16 * dataset.num_nodes + block_bytes(dataset.num_edges)
 
 
+# Writes the files of a split to a folder, and returns them with further entries of the split's manifest.
+WriteFiles = Callable[[Path], tuple[dict[str, FileEntry], Mapping[str, Any]]]
+
+
 def write_split(
-    path: Path,
-    dataset: Dataset,
-    rule: SplitRule,
-    counts: EdgeCounts,
-    facts: Mapping[str, Any],
-    progress: Progress,
-    injector: Injector | None = None,
+    path: Path, write_files: WriteFiles, facts: Mapping[str, Any], injector: Injector | None = None
 ) -> None:
     """Write a split to a new folder, which appears whole. facts: further entries of its manifest.
 
@@ -66,22 +65,23 @@ def write_split(
     make_directories(path.parent, injector)
     with StagedDirectory(path, FOLDER_KIND, injector=injector) as staged:
         with destination_errors(path):
-            files = _write_files(staged.path, dataset, rule, counts, progress)
+            files, found = write_files(staged.path)
         for name in files:
             sync_file(staged.path / name, injector)
-        manifest = {**facts, "files": {name: entry.to_json() for name, entry in files.items()}}
+        manifest = {**facts, **found, "files": {name: entry.to_json() for name, entry in files.items()}}
         write_file(staged.path / SPLIT_FILE, (json.dumps(manifest, indent=1) + "\n").encode(), injector)
         staged.publish()
 
 
-def _write_files(
+def write_files(
     folder: Path, dataset: Dataset, rule: SplitRule, counts: EdgeCounts, progress: Progress
-) -> dict[str, FileEntry]:
+) -> tuple[dict[str, FileEntry], Mapping[str, Any]]:
+    """Write the positives of each part and the graphs of a dataset with one edge type; see WriteFiles."""
     (edges,) = dataset.edges.values()
     topology, weights = edges.topology, edges.edge_weights()
-    positives = [_HashedFile(folder / positives_file(part)) for part in range(len(PARTS))]
-    graphs = [_GraphWriter(folder, name, edges.name, topology.num_nodes) for name in graphs_of(counts)]
-    for block in read_edges(topology):
+    positives = [HashedFile(folder / positives_file(part)) for part in range(len(PARTS))]
+    graphs = [GraphWriter(folder, name, edges.name, topology.num_nodes) for name in graphs_of(counts)]
+    for block in read_edges(EdgeLists.of(topology)):
         parts = rule.parts(block)
         counted = is_positive(block, is_undirected=counts.is_undirected)
         for part, file in enumerate(positives):
@@ -94,11 +94,11 @@ def _write_files(
     found = {positives_file(part): file.close() for part, file in enumerate(positives)}
     for graph in graphs:
         found |= graph.close()
-    return found
+    return found, {}
 
 
 @dataclass(slots=True, eq=False)
-class _HashedFile:
+class HashedFile:
     """A new file, written from front to back, with its checksum."""
 
     path: Path
@@ -122,27 +122,27 @@ class _HashedFile:
         return FileEntry(num_bytes=sums.num_bytes, xxh3_64=f"{sums.digest:016x}")
 
 
-class _GraphWriter:
+class GraphWriter:
     """Writes the lists of one graph, whose edges come in the order of the lists."""
 
-    def __init__(self, folder: Path, name: str, edge_type: str, num_nodes: int) -> None:
+    def __init__(self, folder: Path, name: str, edge_type: str, num_lists: int) -> None:
         self.name = name
         self._edge_type = edge_type
         self._folder = folder
-        self._lengths = np.zeros(num_nodes, np.int64)
+        self._lengths = np.zeros(num_lists, np.int64)
         self._indices = self._open("indices")
-        self._weights: _HashedFile | None = None
+        self._weights: HashedFile | None = None
 
     def add(
         self,
         is_kept: NDArray[np.bool_],
         sources: NDArray[Any],
-        destinations: NDArray[np.int64],
+        places: NDArray[np.int64],
         weights: NDArray[np.float32] | None,
     ) -> None:
-        """Append the edges that are kept."""
+        """Append the edges that are kept. places: of their lists."""
         self._indices.write(sources[is_kept])
-        first, kept = int(destinations[0]), destinations[is_kept]
+        first, kept = int(places[0]), places[is_kept]
         lengths = np.bincount(kept - first)
         self._lengths[first : first + len(lengths)] += lengths
         if weights is not None:
@@ -158,5 +158,5 @@ class _GraphWriter:
         files |= {} if self._weights is None else {"weights": self._weights}
         return {graph_file(self.name, self._edge_type, name): file.close() for name, file in files.items()}
 
-    def _open(self, name: str) -> _HashedFile:
-        return _HashedFile(self._folder / graph_file(self.name, self._edge_type, name))
+    def _open(self, name: str) -> HashedFile:
+        return HashedFile(self._folder / graph_file(self.name, self._edge_type, name))

@@ -1,0 +1,124 @@
+"""Preparing a run on one edge type before its first batch: merged lists, the split, a plan, and a feed to open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from diskhop.budget import Budget
+from diskhop.config.options import AUTO
+from diskhop.config.typed_link import TypedLinkConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.nn.dry_run import measure_step_seconds
+from diskhop.nn.reproducible import reproducible
+from diskhop.pipeline.pipeline import open_pipeline
+from diskhop.planning.planner import choose_plan, predict_plan
+from diskhop.planning.workload import Workload
+from diskhop.protocols import SampledBatch
+from diskhop.runs.callbacks import Callback
+from diskhop.runs.feeds import Feed, PreparedRun
+from diskhop.runs.links.batches import LinkPasses
+from diskhop.runs.links.feed import OpenGraph
+from diskhop.runs.links.prepare import describe_split, held_bytes, larger_lists, message_bytes
+from diskhop.runs.links.task import PART_OF, LinkTask, presumed_parts
+from diskhop.runs.nodes.workload import workload_of
+from diskhop.runs.typed.feed import ADDED, inputs_of
+from diskhop.runs.typed.model import types_of_run
+from diskhop.runs.typed.prepare import described_types, merge_types
+from diskhop.runs.typed_links.feed import TypedLinkFeed
+from diskhop.runs.typed_links.model import TypedLinkModel, make_link_model
+from diskhop.runs.typed_links.passes import check_negatives, typed_passes
+from diskhop.runs.typed_links.target import target_of
+from diskhop.sampling.edge_split.split import open_split
+from diskhop.sampling.known_links import KnownLinks
+from diskhop.stores.stores import STORES
+
+
+def typed_link_workload(
+    merged: Dataset, config: TypedLinkConfig, task: LinkTask, passes: LinkPasses, others: Mapping[str, int]
+) -> Workload:
+    """Describe a run for the planner.
+
+    merged: with the edges that messages of training use. others: further bytes by name to leave free.
+    """
+    types, found, target = merged.types, types_of_run(merged, config), target_of(task)
+    assert types is not None
+
+    def measure_step(batch: SampledBatch) -> float:
+        inputs = inputs_of(batch, types)
+        x = {}
+        for name, dim in found.schema.feature_dims.items():
+            if dim:
+                x[name] = torch.full((len(inputs.parts[name].node_ids), dim), 0.01)
+        with reproducible(config.threads):
+            return measure_step_seconds(partial(make_link_model, merged, config, target), config.lr, (x, inputs))
+
+    held = {**held_bytes(config, task), **found.held(config.hidden), **others}
+    seed_sets = [passes.seed_set(purpose) for purpose in task.used]
+    workload = workload_of(config, seed_sets, held, measure_step if merged.features() is not None else None)
+    return replace(workload, values=ADDED.plus(message_bytes(config, task)), reads_lent_rows=False)
+
+
+def planned_workload(dataset: Dataset, config: TypedLinkConfig, task: LinkTask) -> tuple[Dataset, Workload]:
+    """Merge the types, and describe a run for the planner before its split is written: all edges stand for training."""
+    check_negatives(config, target_of(task))
+    merged = merge_types(dataset, config, Budget(config.memory_bytes), Callback())
+    passes = typed_passes(merged, config, target_of(task), presumed_parts(task))
+    return merged, typed_link_workload(merged, config, task, passes, {})
+
+
+def prepare_typed_links(
+    dataset: Dataset, config: TypedLinkConfig, task: LinkTask, budget: Budget, callback: Callback
+) -> PreparedRun:
+    """Merge the types, write the split if it is missing, and plan. Raises as choose_plan()."""
+    target = target_of(task)
+    check_negatives(config, target)
+    callback.announced(f"Split of edges: {task.split.described}")
+    merged = merge_types(dataset, config, budget, callback)
+    split = open_split(merged, task.split, config.scratch or None, budget, progress=callback.prepared)
+    graphs = split.train_graph, split.test_graph
+    passes = typed_passes(graphs[0], config, target, {each: split.links[PART_OF[each]] for each in task.used})
+    drawing = {"nodes of negatives": passes.train_negatives.num_bytes} if passes.train_negatives.num_bytes else {}
+    others = {**larger_lists(graphs, config, task, passes), **drawing}
+    workload = typed_link_workload(graphs[0], config, task, passes, others)
+    plan = choose_plan(graphs[0], workload, budget)
+    if plan.predicted is None:
+        plan = predict_plan(graphs[0], workload, plan, budget)
+    # A store that was chosen for the user must not change what is trained, so its batches come in order.
+    ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
+    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
+
+    @contextmanager
+    def open_graph(is_test: bool) -> Iterator[OpenGraph]:
+        with open_pipeline(graphs[is_test], plan, budget, expected=workload.seed_sets[0]) as pipeline:
+            yield OpenGraph(pipeline, None)
+
+    @contextmanager
+    def open_feed(model: TypedLinkModel) -> Iterator[Feed]:
+        with ExitStack() as held:
+            for name, num_bytes in {**model.held, **drawing}.items():
+                held.enter_context(budget.reserve(name, num_bytes))
+            made = types_of_run(graphs[0], planned).made
+            known = KnownLinks(task.split.lists)
+            feed = TypedLinkFeed(open_graph, passes, planned, known, target=target, made=made, lock=split.lock)
+            held.callback(feed.close)
+            yield feed
+
+    return PreparedRun(
+        config=planned,
+        plan=plan,
+        make_model=partial(make_link_model, graphs[0], planned, target),
+        open=open_feed,
+        facts=_facts(merged, planned, task, describe_split(config, task, split)),
+    )
+
+
+def _facts(merged: Dataset, config: TypedLinkConfig, task: LinkTask, split: Mapping[str, object]) -> dict[str, object]:
+    """Return entries of result.json. The split names the edge types that are held out with the target."""
+    target = target_of(task)
+    names = ["__".join(target.types.edges[place].ends) for place in target.copies]
+    return {"target": config.target, "types": described_types(merged), "split": {**split, "also_held_out": names}}
