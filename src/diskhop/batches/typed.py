@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 
 from diskhop._native import split_types as split_arrays
 from diskhop.dataset.type_map import EdgeEnds, TypeMap
+from diskhop.plans import PreparedBytes
 from diskhop.protocols import NodeIds, SampledBatch
+
+# Splitting a batch: of each node its row, its place and its place within its type; of each edge its type, ends, place
+# and position, then its source and its destination in the block.
+SPLIT_BYTES = PreparedBytes(per_node=40, per_edge=48)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -287,16 +287,21 @@ class Dataset:
 
         node_type: of the nodes, or of those that the classes are of, in a graph with several types.
         """
-        if node_type is not None and f"{what}.{node_type}" in self.manifest.names:
-            what = f"{what}.{node_type}"
-        if what not in self.manifest.names:
+        relative = self.names_file(what, node_type)
+        if relative is None:
             return None
-        relative = f"names/{what}.txt"
         try:
             lines = self._arrays.read(relative, np.uint8).tobytes().decode("utf-8").split("\n")[:-1]
             return list(map(name_of, lines))
         except ValueError:
             raise FormatError(f"{self.path / relative}: is not UTF-8 text of names; import the graph again") from None
+
+    def names_file(self, what: str, node_type: str | None = None) -> str | None:
+        """Return the file of names below the dataset's folder; see names()."""
+        if node_type is None and len(self.nodes) == 1:
+            (node_type,) = self.nodes
+        found = next((name for name in (f"{what}.{node_type}", what) if name in self.manifest.names), None)
+        return None if found is None else f"names/{found}.txt"
 
     @property
     def only_nodes(self) -> NodeSet:

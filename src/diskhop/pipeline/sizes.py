@@ -12,7 +12,7 @@ from diskhop.system.memory import buffer_bytes
 def made_bytes(dataset: Dataset, node_ids: NodeIds, num_nodes: int | None = None) -> int:
     """Bytes that decoding adds to a batch: dequantised int8, or made features of a dataset without any.
 
-    node_ids: nodes of a batch. num_nodes: number of nodes, if there are more like these.
+    node_ids: nodes of a batch; none: they may be of any type. num_nodes: number of nodes, if there are more like these.
     """
     return _bytes_of_rows(dataset, node_ids, num_nodes)[1]
 
@@ -32,6 +32,10 @@ def _bytes_of_rows(dataset: Dataset, node_ids: NodeIds, num_nodes: int | None) -
     if not isinstance(table, TableGroup):
         per_row = 4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0
         return buffer_bytes(num_nodes * table.row_bytes), num_nodes * per_row
+    if not len(node_ids):
+        padding = sum(buffer_bytes(1) for _ in table.parts[1:])
+        stored = buffer_bytes(num_nodes * max(part.table.row_bytes for part in table.parts)) + padding
+        return stored, num_nodes * max(part.made_bytes for part in table.parts)
     stored = made = 0
     for part in table.parts:
         count = int(np.ceil(len(part.find(node_ids)[0]) * num_nodes / max(1, len(node_ids))))

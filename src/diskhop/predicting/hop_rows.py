@@ -109,7 +109,7 @@ class HopRows:
                 is_finite = torch.isfinite(rows).all(dim=1)
                 if not is_finite.all():
                     row = int(batch.node_rows[int(is_finite.logical_not().nonzero()[0])])
-                    raise not_finite(self.dataset, _LAST_LAYER, row)
+                    raise not_finite(self.dataset.only_nodes, _LAST_LAYER, row)
                 append(rows.numpy())
 
 

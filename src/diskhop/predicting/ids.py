@@ -40,7 +40,8 @@ class NodeIds:
     """
 
     def __init__(self, dataset: Dataset, work: WorkTools) -> None:
-        self.are_names = "nodes" in dataset.manifest.names
+        names_file = dataset.names_file("nodes")
+        self.are_names = names_file is not None
         num_nodes = dataset.num_nodes
         if dataset.has_original_ids:
             ranking_bytes = RANKING_BYTES if self.are_names else 0
@@ -49,9 +50,8 @@ class NodeIds:
         of_row = dataset.original_ids()
         self._of_row = positions_of_ids(of_row) if of_row is not None and self.are_names else of_row
         self._names: _Names | None = None
-        if self.are_names:
-            path = dataset.path / "names/nodes.txt"
-            self._names = _Names(path, num_nodes, dataset.hash, work)
+        if names_file is not None:
+            self._names = _Names(dataset.path / names_file, num_nodes, dataset.hash, work)
 
     def of(self, rows: NodeRows) -> NDArray[np.int64] | pa.Array:
         """Return the ids of rows, in their order: int64, or a large_string array of names. Raises FormatError."""

@@ -136,15 +136,15 @@ def output_sizes(
     for word, table in outputs.sources():
         if table not in dims:
             raise ConfigError(f"--what {word} needs the {table} of the nodes, which were not computed")
-    are_names = "nodes" in dataset.manifest.names
+    names_file = dataset.names_file("nodes")
     id_bytes = ID_BYTES
-    if are_names:
-        id_bytes = -(-dataset.manifest.files["names/nodes.txt"].num_bytes // max(1, dataset.num_nodes))
+    if names_file is not None:
+        id_bytes = -(-dataset.manifest.files[names_file].num_bytes // max(1, dataset.num_nodes))
     return OutputSizes(
         count=dataset.num_nodes if count is None else count,
         num_nodes=dataset.num_nodes,
         id_bytes=id_bytes,
-        are_names=are_names,
+        are_names=names_file is not None,
         are_stored=dataset.has_original_ids,
         is_hot=dataset.order == "hot",
         columns=outputs.columns(dims),

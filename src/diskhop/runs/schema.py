@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from diskhop.config.train import LEARNED
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, SchemaError
 from diskhop.predicting.scaling import Scaling
@@ -41,6 +42,7 @@ class Schema:
     reciprocal_share: fraction of edges with an opposite; None for several edge types, or without edges.
     type_features: name, columns and dtype of the features of each node type, of a graph with several types; 0 columns
         and '' for a type without.
+    learned: name, number of nodes and checksum of the ids of each node type whose rows the model learns.
     scaling: units of the values that the model predicts; None for classes and tasks. Datasets need not agree in them.
     """
 
@@ -54,6 +56,7 @@ class Schema:
     edge_types: tuple[tuple[str, str, str], ...] | None = None
     reciprocal_share: float | None = None
     type_features: tuple[tuple[str, int, str], ...] | None = None
+    learned: tuple[tuple[str, int, str], ...] | None = None
     scaling: Scaling | None = None
 
     def without_labels(self) -> Schema:
@@ -73,7 +76,7 @@ def schema_of(dataset: Dataset, features: str = "", seed: int = 0, target: str =
     without one, and where these features cannot be made.
     """
     if target:
-        return _typed_schema(dataset, target)
+        return _typed_schema(dataset, features, target)
     is_stored = dataset.features() is not None
     if features and not is_stored:
         dataset = dataset.with_made_features(features, seed)
@@ -93,19 +96,29 @@ def schema_of(dataset: Dataset, features: str = "", seed: int = 0, target: str =
     )
 
 
-def _typed_schema(dataset: Dataset, target: str) -> Schema:
-    nodes = dataset.nodes[target]
+def _typed_schema(dataset: Dataset, features: str, target: str) -> Schema:
+    nodes = dataset.nodes.get(target)
     names = dataset.names("classes", target)
     types = ((name, each.feature_dim, each.feature_dtype) for name, each in dataset.nodes.items())
+    without = [name for name, each in dataset.nodes.items() if each.features() is None]
+    learned = [(name, dataset.nodes[name].num_nodes, _ids_checksum(dataset, name)) for name in without]
     return Schema(
-        feature_dim=nodes.feature_dim,
-        num_outputs=nodes.num_outputs,
-        label_kind=nodes.label_kind if nodes.num_outputs else "",
+        feature_dim=0 if nodes is None else nodes.feature_dim,
+        num_outputs=0 if nodes is None else nodes.num_outputs,
+        label_kind=nodes.label_kind if nodes is not None and nodes.num_outputs else "",
         class_names=None if names is None else tuple(names),
         node_types=tuple(sorted(dataset.nodes)),
         edge_types=tuple(sorted((each.source, each.name, each.destination) for each in dataset.edges.values())),
         type_features=tuple(sorted(types)),
+        learned=tuple(sorted(learned)) if features in ("", LEARNED) else (),
     )
+
+
+def _ids_checksum(dataset: Dataset, node_type: str) -> str:
+    """Return what tells the ids of a type's nodes, in their order, from others; '' if they are numbered from 0."""
+    paths = (f"nodes/{node_type}/original_ids.bin", dataset.names_file("nodes", node_type))
+    entries = (dataset.manifest.files.get(path) for path in paths if path is not None)
+    return " ".join(entry.xxh3_64 for entry in entries if entry is not None)
 
 
 def schema_of_model(path: Path, parameters: Mapping[str, Tensor], num_layers: int) -> Schema:
@@ -127,9 +140,10 @@ def read_schema(path: Path) -> Schema:
         found: dict[str, Any] = json.loads(path.read_bytes())
         for name in ("class_names", "node_types"):
             found[name] = None if found[name] is None else tuple(map(str, found[name]))
-        if found["type_features"] is not None:
-            of_types = found["type_features"]
-            found["type_features"] = tuple((str(name), int(dim), str(kind)) for name, dim, kind in of_types)
+        for name in ("type_features", "learned"):
+            of_types = found[name]
+            if of_types is not None:
+                found[name] = tuple((str(each), int(number), str(text)) for each, number, text in of_types)
         if found["edge_types"] is not None:
             found["edge_types"] = tuple((str(source), str(name), str(end)) for source, name, end in found["edge_types"])
         if found["scaling"] is not None:
@@ -149,7 +163,8 @@ def require_schema(trained: Schema, run: Path, found: Schema, dataset: Path) -> 
 
     trained: schema of the dataset that the run was trained on. found: schema of this dataset.
     """
-    mismatches = [*_feature_mismatches(trained, found), *_label_mismatches(trained, found)]
+    of_features = _feature_mismatches if trained.type_features is None else _type_mismatches
+    mismatches = [*of_features(trained, found), *_label_mismatches(trained, found)]
     mismatches += _structure_mismatches(trained, found)
     if mismatches:
         raise SchemaError(
@@ -168,6 +183,26 @@ def _feature_mismatches(trained: Schema, found: Schema) -> Iterator[_Mismatch]:
     if trained.feature_dtype is not None and trained.feature_dtype != found.feature_dtype:
         way = f"import the graph again with --dtype {trained.feature_dtype}"
         yield f"features of type {found.feature_dtype}", trained.feature_dtype, way
+
+
+def _type_mismatches(trained: Schema, found: Schema) -> Iterator[_Mismatch]:
+    """Yield mismatches of the features of node types that both have, and of nodes whose rows are learned."""
+    now = {name: rest for name, *rest in found.type_features or ()}
+    for name, dim, dtype in trained.type_features or ():
+        if name in now and now[name] != [dim, dtype]:
+            here, there = (_columns(*each) for each in (now[name], (dim, dtype)))
+            yield f"{here} of type '{name}'", there, "import the same features, or train again"
+    ids = {name: rest for name, *rest in found.learned or ()}
+    for name, count, checksum in trained.learned or ():
+        if name not in ids or ids[name] == [count, checksum]:
+            continue
+        here = f"{ids[name][0]:,} nodes of type '{name}'" if ids[name][0] != count else f"other nodes of type '{name}'"
+        way = "train again, or once with --features degree, which new nodes have too"
+        yield here, f"{count:,}, each with a learned row", way
+
+
+def _columns(dim: int, dtype: str) -> str:
+    return f"{dim} feature columns of {dtype}" if dim else "no features"
 
 
 def _label_mismatches(trained: Schema, found: Schema) -> Iterator[_Mismatch]:

@@ -74,6 +74,7 @@ class TypedNetwork(nn.Module):
         self._input_dropout = input_dropout
         self._rectifies_inputs = rectifies_inputs
         self._hidden_dim = hidden_dim
+        self._out_dim = out_dim
 
     def forward(self, x: Mapping[str, Tensor], block: TypedBlock) -> Tensor:
         """Map features of the batch's nodes, by type (nodes, columns) of any dtype, to float32 (seeds, out_dim)."""
@@ -124,6 +125,22 @@ class TypedNetwork(nn.Module):
         }
         return kept, carried
 
+    def output_dim(self, number: int) -> int:
+        """Return the columns of a layer's rows, by its number from 1; of number 0: of mapped features."""
+        return self._hidden_dim if number < len(self.convs) else self._out_dim
+
+    def table_dim(self, number: int) -> int:
+        """Return the columns of layer_rows(): those of output_dim(), then what is carried to the next layer."""
+        return self.output_dim(number)
+
+    def layer_rows(self, index: int, node_type: str, rows: Mapping[str, Tensor], layer: TypedLayerBlock) -> Tensor:
+        """Compute layer `index` of all nodes of a type, from tables of the layer below: (targets, table_dim).
+
+        rows: of the sources by type, with table_dim(index) columns. layer: edges into that type alone.
+        """
+        h, _ = self.layer(index, rows, layer)
+        return self.finish(h[node_type]) if index == len(self.convs) - 1 else h[node_type]
+
     def convolve(
         self, index: int, h: Mapping[str, Tensor], layer: TypedLayerBlock, _carried: Any
     ) -> tuple[dict[str, Tensor], Any]:
@@ -143,10 +160,42 @@ class SimpleHgnNetwork(TypedNetwork):
         self, index: int, h: Mapping[str, Tensor], layer: TypedLayerBlock, carried: Any
     ) -> tuple[dict[str, Tensor], Any]:
         """See TypedNetwork. The last layer does not use earlier attention, as published: its heads are others."""
+        outs, attention = self._conv(index)(h, layer, carried if self._uses_earlier(index) else None)
+        return outs, attention
+
+    def table_dim(self, number: int) -> int:
+        """See TypedNetwork. Where the next layer uses earlier attention, rows have their scores of all layers so far.
+
+        Attention of an edge follows from the scores of both ends: a few numbers per node, instead of per edge.
+        """
+        # All layers but the last have the same heads.
+        return super().table_dim(number) + (number * self._conv(0).num_scores if self._uses_earlier(number) else 0)
+
+    def layer_rows(self, index: int, node_type: str, rows: Mapping[str, Tensor], layer: TypedLayerBlock) -> Tensor:
+        """See TypedNetwork."""
+        dim, num_scores, carried = self._hidden_dim, self._conv(0).num_scores, None
+        h = {name: each[:, :dim].contiguous() for name, each in rows.items()}
+        if self._uses_earlier(index):
+            for earlier in range(index):
+                first = dim + earlier * num_scores
+                scores = {name: each[:, first : first + num_scores] for name, each in rows.items()}
+                carried = self._conv(earlier).attention(scores, layer, carried)
+        found, _ = self.layer(index, h, layer, carried)
+        if index == len(self.convs) - 1:
+            return self.finish(found[node_type])
+        if not self._uses_earlier(index + 1):
+            return found[node_type]
+        own = rows[node_type][: layer.num_targets[node_type]]
+        return torch.cat([found[node_type], own[:, dim:], self._conv(index).scores(own[:, :dim])], dim=1)
+
+    def _uses_earlier(self, index: int) -> bool:
+        """Return whether layer `index` uses the attention of layers before it."""
+        return 0 < index < len(self.convs) - 1
+
+    def _conv(self, index: int) -> SimpleHgnLayer:
         conv = self.convs[index]
         assert isinstance(conv, SimpleHgnLayer)
-        outs, attention = conv(h, layer, carried if index < len(self.convs) - 1 else None)
-        return outs, attention
+        return conv
 
     def finish(self, outs: Tensor) -> Tensor:
         """See TypedNetwork."""

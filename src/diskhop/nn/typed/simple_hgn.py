@@ -6,7 +6,7 @@ node has an edge to itself of one more type, attention is mixed with that of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch.nn import functional
 from diskhop.nn.layers.attention import Dropout
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.typed.attention import add_scores, slot_softmax, sum_slots
-from diskhop.nn.typed.block import TypedLayerBlock, rows_of_all
+from diskhop.nn.typed.block import MergedLists, TypedLayerBlock, rows_of_all
 from diskhop.nn.typed.schema import TypedSchema
 
 NEGATIVE_SLOPE = 0.05
@@ -61,6 +61,7 @@ class SimpleHgnLayer(nn.Module):
         self._schema = schema
         self._products = products
         self._heads = heads
+        self.num_scores = 2 * heads
         self._dropout = dropout
 
     def forward(
@@ -72,32 +73,61 @@ class SimpleHgnLayer(nn.Module):
             lists with loops; edges of this layer come first.
         """
         mapped = self._products.linear(rows_of_all(x, layer), self.fc.weight)
-        by_head = mapped.view(len(mapped), self._heads, -1)
-        as_sources, as_targets = ((by_head * each).sum(dim=2) for each in (self.attn_l, self.attn_r))
-        of_types = self.fc_e(self.edge_emb.weight).view(-1, self._heads, self.attn_e.shape[2])
-        of_types = (of_types * self.attn_e).sum(dim=2)
-        starts = layer.row_starts()
+        scores = self._scores_of(mapped)
         outs, attentions = {}, {}
-        for name, num_targets in layer.num_targets.items():
-            if num_targets == 0:
-                continue
-            of_targets = as_targets[starts[name] : starts[name] + num_targets]
-            relations = self._schema.into(name)
-            merged = layer.merged(relations, loops_of=name)
-            numbers = [*(self._schema.relations.index(ends) for ends in relations), len(self._schema.relations)]
-            by_relation = of_targets[:, None] + of_types[torch.tensor(numbers)]
-            scores = add_scores(as_sources, by_relation.flatten(0, 1), merged.by_relation, merged.sources)
-            attention = slot_softmax(
-                functional.leaky_relu(scores, NEGATIVE_SLOPE),
-                merged.indptr,
-                Dropout.draw(self._dropout if self.training else 0.0),
-            )
-            if earlier is not None:
-                before = earlier[name][: len(attention)]
-                attention = (1 - ATTENTION_RESIDUAL) * attention + ATTENTION_RESIDUAL * before
+        for name, merged in self._lists(layer):
+            attention = self._attention(name, merged, scores, layer, earlier)
             out = sum_slots(attention, mapped, merged.indptr, merged.sources)
             if self.res_fc is not None:
-                out = out + self._products.linear(x[name][:num_targets], self.res_fc.weight)
+                out = out + self._products.linear(x[name][: layer.num_targets[name]], self.res_fc.weight)
             outs[name] = out + self.bias_param.flatten()
             attentions[name] = attention.detach()
         return outs, attentions
+
+    def scores(self, rows: Tensor) -> Tensor:
+        """Return what attention knows of rows: their scores as sources, then as targets, float32 (rows, 2 * heads)."""
+        return self._scores_of(self._products.linear(rows, self.fc.weight)).flatten(1)
+
+    def attention(
+        self, scores: Mapping[str, Tensor], layer: TypedLayerBlock, earlier: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Return the second result of forward() from the scores of the sources of each type."""
+        of_all = rows_of_all(scores, layer)
+        by_head = of_all.reshape(len(of_all), 2, self._heads)
+        return {name: self._attention(name, merged, by_head, layer, earlier) for name, merged in self._lists(layer)}
+
+    def _lists(self, layer: TypedLayerBlock) -> Iterator[tuple[str, MergedLists]]:
+        """Yield each type with targets, and the edges into it with loops."""
+        for name, num_targets in layer.num_targets.items():
+            if num_targets > 0:
+                yield name, layer.merged(self._schema.into(name), loops_of=name)
+
+    def _scores_of(self, mapped: Tensor) -> Tensor:
+        """Return the scores of mapped rows as sources and as targets, (rows, 2, heads)."""
+        by_head = mapped.view(len(mapped), self._heads, -1)
+        return torch.stack([(by_head * each).sum(dim=2) for each in (self.attn_l, self.attn_r)], dim=1)
+
+    def _attention(
+        self,
+        name: str,
+        merged: MergedLists,
+        scores: Tensor,
+        layer: TypedLayerBlock,
+        earlier: Mapping[str, Tensor] | None,
+    ) -> Tensor:
+        """Return the attention of the edges into a type, (edges, heads). scores: of all sources."""
+        of_types = self.fc_e(self.edge_emb.weight).view(-1, self._heads, self.attn_e.shape[2])
+        of_types = (of_types * self.attn_e).sum(dim=2)
+        start, relations = layer.row_starts()[name], self._schema.into(name)
+        of_targets = scores[start : start + layer.num_targets[name], 1]
+        numbers = [*(self._schema.relations.index(ends) for ends in relations), len(self._schema.relations)]
+        by_relation = of_targets[:, None] + of_types[torch.tensor(numbers)]
+        summed = add_scores(scores[:, 0], by_relation.flatten(0, 1), merged.by_relation, merged.sources)
+        attention = slot_softmax(
+            functional.leaky_relu(summed, NEGATIVE_SLOPE),
+            merged.indptr,
+            Dropout.draw(self._dropout if self.training else 0.0),
+        )
+        if earlier is None:
+            return attention
+        return (1 - ATTENTION_RESIDUAL) * attention + ATTENTION_RESIDUAL * earlier[name][: len(attention)]

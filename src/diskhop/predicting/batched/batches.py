@@ -13,17 +13,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import local
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from diskhop._native import hop_read_bytes
 from diskhop.batches.sizes import BatchSizes
+from diskhop.batches.typed import SPLIT_BYTES, split_types
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.node_set import NodeSet
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError, PredictionError
 from diskhop.nn.reproducible import reproducible
@@ -35,10 +38,7 @@ from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import PreparedBytes, SampledPlan
-from diskhop.predicting.batched.blocks import InputBlock
-from diskhop.predicting.batched.degrees import SelfLoops
 from diskhop.predicting.batched.dry_run import LayerCost
-from diskhop.predicting.batched.modules import Layer, LayerTwin
 from diskhop.predicting.batched.row_batches import RowBatches, cut_batches, most_entries
 from diskhop.predicting.row_files import WRITING_BYTES, AppendRows, RowFile
 from diskhop.protocols import NodeRows, Purpose, SamplerSpec, neighbor_spec
@@ -49,7 +49,30 @@ from diskhop.stores.stores import STORES
 # One count, or one per batch.
 Count = TypeVar("Count", int, NDArray[np.int64])
 
+# Computes the destinations' rows of a batch: float32 (destinations, columns) in new memory.
+ComputeRows = Callable[[MiniBatch], Tensor]
+
 _NO_SEEDS = NodeRows(np.empty(0, np.int64))
+
+
+class RowLayer(Protocol):
+    """A layer that computes rows from batches of one hop."""
+
+    @property
+    def number(self) -> int:
+        """Number of the layer, from 1."""
+
+    @property
+    def label(self) -> str:
+        """Name for messages."""
+
+    @property
+    def node_type(self) -> str | None:
+        """Type of the rows; None in a graph without types."""
+
+    @property
+    def uses_degrees(self) -> bool:
+        """Whether it needs degrees of the whole graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,7 +98,7 @@ class LayerRun:
     seed: int = 0
     edge_weights: bool = False
 
-    def weights_of(self, dataset: Dataset, layer: Layer) -> EdgeWeights | None:
+    def weights_of(self, dataset: Dataset, layer: RowLayer) -> EdgeWeights | None:
         """Return the weights that a layer uses; None for none."""
         if not self.edge_weights:
             return None
@@ -93,7 +116,7 @@ class PlannedLayer:
     fanout: neighbours drawn per node, -1 for all.
     """
 
-    layer: Layer
+    layer: RowLayer
     plan: SampledPlan
     num_threads: int
     batches: RowBatches
@@ -102,13 +125,14 @@ class PlannedLayer:
 
 
 def plan_layer(
-    dataset: Dataset, layer: Layer, cost: LayerCost, out: RowFile, run: LayerRun, *, fanout: int
+    dataset: Dataset, layer: RowLayer, cost: LayerCost, out: RowFile, run: LayerRun, *, fanout: int
 ) -> PlannedLayer:
     """Plan a layer. Rows of the table below, which are the dataset's features, need not exist, but their file.
 
     Raises BudgetError with the smallest budget that works.
     """
-    batches = _batches_of(dataset, out, run, fanout)
+    entries = most_entries(max(cost.in_dim, out.dim))
+    batches = cut_batches(dataset.topology, fanout, entries, out.range_rows, run.budget, layer.node_type)
     work = _Work(dataset, cost, batches, run.weights_of(dataset, layer))
     plan, num_threads = _plan(dataset, layer, batches, neighbor_spec([fanout]), work, run)
     return PlannedLayer(layer, plan, num_threads, batches, work, fanout)
@@ -120,13 +144,13 @@ def compute_layer(
     out: RowFile,
     run: LayerRun,
     *,
-    loops: SelfLoops | None,
+    open_rows: Callable[[], ComputeRows],
     progress: Callable[[int, int], None],
 ) -> None:
     """Write the missing rows of a layer.
 
-    dataset: the graph, with the table below as its features. loops: self-loops, for a layer that uses degrees without
-    weights.
+    dataset: the graph, with the table below as its features. open_rows: returns the layer for one thread. Batches of a
+    graph with types come prepared as TypedBatch, others with the weights of their edges, if the layer uses some.
 
     Raises ConfigError for a result of another form, PredictionError for one that is not finite.
     """
@@ -136,20 +160,25 @@ def compute_layer(
         for name, num_bytes in work.held(planned.num_threads).items():
             stack.enter_context(run.budget.reserve(name, num_bytes))
         stack.enter_context(reproducible(1))
-        crew = stack.enter_context(_Crew(dataset, layer, loops, work, planned.num_threads))
+        crew = stack.enter_context(_Crew(dataset, layer, open_rows, work, planned.num_threads))
         pipeline = stack.enter_context(open_pipeline(dataset, plan, run.budget))
         whole = _pass_of(layer, batches, neighbor_spec([planned.fanout]), run.seed)
-        opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
-        prepare = None if opened is None else lambda sampled, _x: opened.of(sampled)
+        prepare = _preparing(pipeline, weights)
         out.write(partial(_write_range, pipeline, whole, prepare, batches, crew), run.tools, progress)
 
 
-def _batches_of(dataset: Dataset, out: RowFile, run: LayerRun, fanout: int) -> RowBatches:
-    in_dim = dataset.feature_dim or dataset.made_features.dim
-    return cut_batches(dataset.topology, fanout, most_entries(max(in_dim, out.dim)), out.range_rows, run.budget)
+def _preparing(pipeline: Pipeline, weights: EdgeWeights | None) -> Prepare | None:
+    """Return what prepares a batch: by types, or with weights; None for what needs nothing."""
+    types = pipeline.dataset.types
+    if types is not None:
+        return lambda sampled, _x: split_types(sampled, types)
+    if weights is None:
+        return None
+    opened = weights.open(pipeline.engine, pipeline.plan.max_gap_bytes)
+    return lambda sampled, _x: opened.of(sampled)
 
 
-def _pass_of(layer: Layer, batches: RowBatches, sampler: SamplerSpec, seed: int) -> Pass:
+def _pass_of(layer: RowLayer, batches: RowBatches, sampler: SamplerSpec, seed: int) -> Pass:
     """Describe all batches of a layer. Draws are keyed by the layer's number, in place of an epoch."""
     return Pass(
         seeds=_NO_SEEDS,
@@ -160,7 +189,8 @@ def _pass_of(layer: Layer, batches: RowBatches, sampler: SamplerSpec, seed: int)
         purpose=Purpose.INFER,
         epoch=layer.number,
         with_in_degrees=layer.uses_degrees,
-        row_starts=batches.starts,
+        row_starts=batches.seed_starts,
+        first_row=batches.first_row,
     )
 
 
@@ -181,7 +211,7 @@ def _write_range(
 
 
 def _plan(
-    dataset: Dataset, layer: Layer, batches: RowBatches, sampler: SamplerSpec, work: _Work, run: LayerRun
+    dataset: Dataset, layer: RowLayer, batches: RowBatches, sampler: SamplerSpec, work: _Work, run: LayerRun
 ) -> tuple[SampledPlan, int]:
     """Return the pipeline's plan and the number of computing threads (see PlannedLayer)."""
     seed_set = SeedSet(
@@ -190,11 +220,11 @@ def _plan(
         batch_size=int(batches.num_rows.max()),
         sampler=sampler,
         is_shuffled=False,
-        row_starts=batches.starts,
+        row_starts=batches.seed_starts,
     )
     # Other working memory is measured, on the largest batch too.
     largest = int(np.argmax(batches.num_edges))
-    alone = replace(seed_set, row_starts=batches.starts[largest : largest + 2])
+    alone = replace(seed_set, row_starts=batches.seed_starts[largest : largest + 2])
     sizes = work.bounded(measure_batches(dataset, (seed_set, alone), run.seed))
     workload = Workload(
         seed_sets=(seed_set,),
@@ -226,6 +256,8 @@ class _Work:
 
     def __init__(self, dataset: Dataset, cost: LayerCost, batches: RowBatches, weights: EdgeWeights | None) -> None:
         self.added = PreparedBytes() if weights is None else weights.added
+        if dataset.types is not None:
+            self.added = SPLIT_BYTES
         self._reserved = {} if weights is None else weights.reserved
         self._dataset = dataset
         self._cost = cost
@@ -253,7 +285,8 @@ class _Work:
         """Return sizes that no batch exceeds."""
         batches = self._batches
         blocks = _block_bytes(batches.num_edges, batches.most_sources, batches.num_rows)
-        read_bytes = hop_read_bytes(int(batches.num_rows.max()), int(batches.num_edges.max()))
+        num_lists = int(batches.num_rows.max()) * batches.lists_per_row
+        read_bytes = hop_read_bytes(num_lists, int(batches.num_edges.max()))
         most_sources = int(batches.most_sources.max())
         return replace(
             measured,
@@ -273,10 +306,17 @@ def _block_bytes(num_edges: Count, num_sources: Count, num_rows: Count) -> Count
 class _Crew:
     """Threads that compute batches; a context manager. Their memory is bounded by that of the largest batches."""
 
-    def __init__(self, dataset: Dataset, layer: Layer, loops: SelfLoops | None, work: _Work, num_threads: int) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        layer: RowLayer,
+        open_rows: Callable[[], ComputeRows],
+        work: _Work,
+        num_threads: int,
+    ) -> None:
         self._dataset = dataset
         self._layer = layer
-        self._loops = loops
+        self._open_rows = open_rows
         self._work = work
         self._most_bytes = work.most_bytes(num_threads)
         self._num_threads = num_threads
@@ -308,20 +348,21 @@ class _Crew:
             yield waiting.popleft()[0].result()
 
     def _rows(self, batch: MiniBatch) -> NDArray[np.float32]:
-        twin: LayerTwin | None = getattr(self._own, "twin", None)
-        if twin is None:
-            twin = self._own.twin = self._layer.open()
-        out = twin.run(batch.x, InputBlock.of(batch.sampled, batch.in_degrees, self._loops, batch.prepared))
-        rows: NDArray[np.float32] = out.numpy()
+        compute: ComputeRows | None = getattr(self._own, "compute", None)
+        if compute is None:
+            compute = self._own.compute = self._open_rows()
+        rows: NDArray[np.float32] = compute(batch).numpy()
         if not np.isfinite(rows).all():
-            row = int(batch.sampled.node_ids[int(np.argmin(np.isfinite(rows).all(axis=1)))])
-            raise not_finite(self._dataset, self._layer.label, row)
+            row = int(batch.nodes[int(np.argmin(np.isfinite(rows).all(axis=1)))])
+            node_type = self._layer.node_type
+            nodes = self._dataset.only_nodes if node_type is None else self._dataset.nodes[node_type]
+            raise not_finite(nodes, self._layer.label, row)
         return rows
 
 
-def not_finite(dataset: Dataset, label: str, row: int) -> PredictionError:
+def not_finite(nodes: NodeSet, label: str, row: int) -> PredictionError:
     """Return the error for a row with NaN or infinity. label: name of the layer."""
-    node = int(dataset.id_map().ids(NodeRows(np.array([row])))[0])
+    node = int(nodes.id_map().ids(NodeRows(np.array([row])))[0])
     return PredictionError(
         f"{label}: its result for node {node} is not finite (NaN or infinity); check that node's features and the "
         "model's weights"

@@ -31,16 +31,18 @@ _SCALES = (1.0, 100.0)
 _EDGE_BYTES, _NODE_BYTES = 56, 48
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCost:
     """Memory of a layer on a block, at most.
 
+    in_dim: columns of the rows that it reads.
     out_dim: columns of the result.
     edge_bytes: bytes per edge.
     source_bytes: bytes per source, destinations included.
     row_bytes: bytes per destination.
     """
 
+    in_dim: int
     out_dim: int
     edge_bytes: float
     source_bytes: float
@@ -64,6 +66,7 @@ def dry_run(layer: Layer, in_dim: int) -> LayerCost:
             for counts in ((_MANY, _FEW, _FEW), (_FEW, _MANY, 1), (_FEW, _MANY, _MANY))
         )
     return LayerCost(
+        in_dim=in_dim,
         out_dim=out_dim,
         edge_bytes=edges + _EDGE_BYTES,
         source_bytes=sources + 4 * in_dim + _NODE_BYTES,
@@ -84,7 +87,13 @@ def dry_run_rows(label: str, module: nn.Module, in_dims: Sequence[int]) -> Layer
         many = [torch.randn(_MANY, dim) for dim in in_dims]
         with live:
             module(many)
-    return LayerCost(out.shape[1], 0.0, live.peak_bytes / _MANY + 4 * sum(in_dims), 4 * out.shape[1])
+    return LayerCost(
+        in_dim=sum(in_dims),
+        out_dim=out.shape[1],
+        edge_bytes=0.0,
+        source_bytes=live.peak_bytes / _MANY + 4 * sum(in_dims),
+        row_bytes=4 * out.shape[1],
+    )
 
 
 def _require_one_hop(layer: Layer, twin: LayerTwin, in_dim: int) -> int:

@@ -50,7 +50,7 @@ def compute_head(
                 rows = twin([torch.from_numpy(block).to(dtype) for block in blocks]).float().numpy()
             is_finite = np.isfinite(rows).all(axis=1)
             if not is_finite.all():
-                raise not_finite(dataset, label, row + int(np.argmin(is_finite)))
+                raise not_finite(dataset.only_nodes, label, row + int(np.argmin(is_finite)))
             append(rows)
             row += len(rows)
 

@@ -26,10 +26,13 @@ def describe_model(model: Unrolled) -> str:
     modules = [each for layer in model.layers for each in (layer.module, layer.after) if each is not None]
     if model.head is not None:
         modules.append(model.head)
-    return "\n".join(line for number, module in enumerate(modules) for line in _lines(f"module {number}", module))
+    return "\n".join(
+        line for number, module in enumerate(modules) for line in describe_module(f"module {number}", module)
+    )
 
 
-def _lines(label: str, module: nn.Module) -> Iterator[str]:
+def describe_module(label: str, module: nn.Module) -> Iterator[str]:
+    """Yield lines about a module, and one about its weights."""
     for name, each in module.named_modules():
         source = _source_hash(type(each))  # type: ignore[arg-type]  # mypy takes the class for unhashable
         settings = {key: _shown(value) for key, value in vars(each).items() if key != "training" and _shown(value)}

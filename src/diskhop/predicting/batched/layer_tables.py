@@ -1,4 +1,4 @@
-"""The tables of a model's layers in a work folder: which are missing, what they need, and when they are removed."""
+"""The tables of a model's layers in a work folder: what each needs, and computing those that are missing."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from diskhop.derived.scratch import scratch_folder, scratch_path
 from diskhop.errors import ConfigError
 from diskhop.nn.reproducible import reproducible
 from diskhop.planning.measure import disk_model
-from diskhop.plans import SampledPlan
+from diskhop.plans import SampledPlan, StepPlan
 from diskhop.predicting.batched.batches import LayerRun, PlannedLayer, compute_layer, plan_layer
 from diskhop.predicting.batched.degrees import loop_bytes, open_loops
 from diskhop.predicting.batched.dry_run import LayerCost, dry_run, dry_run_rows
 from diskhop.predicting.batched.head import compute_head, head_bytes
 from diskhop.predicting.batched.identity import describe_model
 from diskhop.predicting.batched.modules import twin_of
+from diskhop.predicting.batched.table_files import TableFiles
 from diskhop.predicting.batched.unroll import Unrolled
 from diskhop.predicting.disk import DiskSpace
 from diskhop.predicting.row_files import RowFile
@@ -54,16 +55,20 @@ class LayerTables:
 class LayerPlans:
     """Plans of a model's layers.
 
-    plans: plan of each layer; jumping knowledge has none.
+    plans: plan of each layer, by its name, as 'layer 1'; jumping knowledge has none.
     table_bytes: bytes of each layer's table.
     work_bytes: bytes of the tables that exist at the same time, at most.
     result_bytes: bytes of the tables that stay.
+    first: steps before the layers.
+    held: memory of all steps by name, in bytes.
     """
 
-    plans: Mapping[int, SampledPlan]
-    table_bytes: Mapping[int, int]
+    plans: Mapping[str, SampledPlan]
+    table_bytes: Mapping[str, int]
     work_bytes: int
     result_bytes: int
+    first: tuple[StepPlan, ...] = ()
+    held: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,38 +98,40 @@ class Prediction:
             if self._counts_loops(costs):
                 stack.enter_context(self.run_by.budget.reserve("self-loops", loop_bytes(self.dataset)))
             planned, files = self._plan_layers(sorted(costs), dims, costs)
+        tables = TableFiles(files, {number: self._inputs(number) for number in files}, wanted)
         return LayerPlans(
-            plans={number: each.plan for number, each in planned.items()},
-            table_bytes={number: file.num_bytes for number, file in files.items()},
-            work_bytes=self._most_bytes(files, wanted),
-            result_bytes=sum(files[each].num_bytes for each in wanted),
+            plans={f"layer {number}": each.plan for number, each in planned.items()},
+            table_bytes={f"layer {number}": file.num_bytes for number, file in files.items()},
+            work_bytes=tables.most_bytes,
+            result_bytes=tables.result_bytes,
         )
 
     def run(self, keep: Collection[int]) -> LayerTables:
         """Compute what is missing, once all of it is known to fit the memory. keep: see predict_modules()."""
         dims, costs = self._try_layers()
-        last = len(costs)
-        wanted = self._wanted(keep, costs)
         files = self._open_files(costs)
-        self.space.require(self.work, self._most_bytes(files, wanted), sum(files[each].num_bytes for each in wanted))
-        missing = self._missing(files, wanted)
+        tables = TableFiles(files, {number: self._inputs(number) for number in files}, self._wanted(keep, costs))
+        self.space.require(self.work, tables.most_bytes, tables.result_bytes)
+        missing, tools = tables.missing(), self.run_by.tools
         with ExitStack() as stack:
             loops = None
             if self._counts_loops(missing):
                 loops = stack.enter_context(open_loops(self.dataset, self.run_by.budget, self.progress))
             planned, _ = self._plan_layers(missing, dims, costs)
             # Left by a run that ended between finishing a table and removing those that it was made from.
-            self._drop_unused(files, wanted, min(missing, default=last + 1) - 1)
+            tables.drop_unused(tools, missing[0] if missing else None)
             for number in missing:
                 tell = partial(self.progress, f"layer {number}")
                 if number in planned:
-                    below = self._below(number, dims, files)
-                    compute_layer(below, planned[number], files[number], self.run_by, loops=loops, progress=tell)
+                    below, open_rows = self._below(number, dims, files), self.model.layers[number - 1].opener(loops)
+                    compute_layer(
+                        below, planned[number], files[number], self.run_by, open_rows=open_rows, progress=tell
+                    )
                 else:
                     self._compute_head(costs[number], files, tell)
-                self._drop_unused(files, wanted, number)
+                tables.drop_made(tools, number)
         plans = {number: each.plan for number, each in planned.items()}
-        return LayerTables({number: files[number] for number in sorted(wanted)}, plans)
+        return LayerTables({number: files[number] for number in sorted(tables.wanted)}, plans)
 
     @staticmethod
     def _wanted(keep: Collection[int], costs: Collection[int]) -> set[int]:
@@ -209,33 +216,6 @@ class Prediction:
         if number == self._head_number:
             return list(range(1, number))
         return [number - 1] if number > 1 else []
-
-    def _missing(self, files: Mapping[int, RowFile], wanted: Collection[int]) -> list[int]:
-        """Return the layers to compute, in order: wanted ones that are not complete, and what they need."""
-        missing: set[int] = set()
-        pending = [number for number in wanted if not files[number].is_complete()]
-        while pending:
-            number = pending.pop()
-            if number not in missing:
-                missing.add(number)
-                pending += [each for each in self._inputs(number) if not files[each].is_complete()]
-        return sorted(missing)
-
-    def _drop_unused(self, files: Mapping[int, RowFile], wanted: Collection[int], done: int) -> None:
-        """Remove tables that only layers up to `done` read."""
-        read_later = {each for number in files if number > done for each in self._inputs(number)}
-        for number, file in files.items():
-            if number <= done and number not in wanted and number not in read_later:
-                file.drop(self.run_by.tools)
-
-    def _most_bytes(self, files: Mapping[int, RowFile], wanted: Collection[int]) -> int:
-        """Return the bytes of the tables that exist at the same time, at most."""
-        most_bytes = 0
-        for number in files:
-            read = {each for later in files if later >= number for each in self._inputs(later)}
-            alive = {each for each in files if each <= number and (each in wanted or each in read)} | {number}
-            most_bytes = max(most_bytes, sum(files[each].num_bytes for each in alive))
-        return most_bytes
 
     def _below(self, number: int, dims: Sequence[int], files: Mapping[int, RowFile]) -> Dataset:
         """Return the dataset with the table that a layer reads as its features."""

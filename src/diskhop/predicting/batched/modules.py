@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import inspect
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Literal
@@ -24,8 +24,9 @@ from torch_geometric.nn import GCNConv, LGConv
 from diskhop.errors import ConfigError
 from diskhop.nn.layers.aggregate import LayerBlock
 from diskhop.nn.layers.gcn import GcnLayer
+from diskhop.pipeline.batch import MiniBatch
 from diskhop.predicting.batched.blocks import InputBlock
-from diskhop.predicting.batched.degrees import normalized_edges
+from diskhop.predicting.batched.degrees import SelfLoops, normalized_edges
 
 Form = Literal["plain", "pair", "own"]
 # Convolutions whose normalisation can be replaced: they take edge weights if `normalize` is False.
@@ -52,6 +53,10 @@ class Layer:
         return f"layer {self.number} ({getattr(module, 'shown', type(module).__name__)})"
 
     @property
+    def node_type(self) -> None:
+        """See RowLayer."""
+
+    @property
     def form(self) -> Form:
         """Form of its arguments."""
         return _form_of(_plain(self.module))
@@ -65,6 +70,17 @@ class Layer:
     def open(self) -> LayerTwin:
         """Make a twin for one thread."""
         return LayerTwin(self)
+
+    def opener(self, loops: SelfLoops | None) -> Callable[[], Callable[[MiniBatch], Tensor]]:
+        """Return what makes a twin of batches for one thread. loops: self-loops, if it uses degrees without weights."""
+
+        def open_rows() -> Callable[[MiniBatch], Tensor]:
+            twin = self.open()
+            return lambda batch: twin.run(
+                batch.x, InputBlock.of(batch.sampled, batch.in_degrees, loops, batch.prepared)
+            )
+
+        return open_rows
 
 
 class LayerTwin:

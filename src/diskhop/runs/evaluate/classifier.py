@@ -52,8 +52,9 @@ def evaluate_classifier(
     graph = opened.open_dataset(dataset)
     opened.require_fit(graph)
     budget = Budget(parse_sizes(memory=memory).get("memory_bytes", opened.config.memory_bytes))
-    measured = read_measured_parts(opened, graph, part, budget)
-    names = graph.names("classes")
+    nodes = opened.nodes_of(graph)
+    measured = read_measured_parts(opened, nodes, part, budget)
+    names = nodes.names("classes")
     with ExitStack() as held:
         for name, num_bytes in measured.held.items():
             held.enter_context(budget.reserve(name, num_bytes))

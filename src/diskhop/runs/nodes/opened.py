@@ -12,19 +12,34 @@ from torch import Tensor, nn
 from diskhop.config.link import LinkConfig
 from diskhop.config.node_kinds import KINDS
 from diskhop.config.options import load_config
-from diskhop.config.train import REGRESSION, USE, HopConfig, SampledConfig
+from diskhop.config.train import REGRESSION, USE, HopConfig, SampledConfig, TrainConfig
+from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError, SchemaError, TrainingError
 from diskhop.nn.link_model import split_parameters
 from diskhop.nn.models import config_kind
 from diskhop.predicting.scaling import Scaling
-from diskhop.run_files import CONFIG_FILE, HOP, LINK_RUN, MODEL_FILE, NODE, SCHEMA_FILE, read_kind, resume_command
+from diskhop.run_files import (
+    CONFIG_FILE,
+    HOP,
+    LINK_RUN,
+    MODEL_FILE,
+    NODE,
+    SCHEMA_FILE,
+    TYPED,
+    read_kind,
+    resume_command,
+)
 from diskhop.runs.checkpoint import load_tensors
 from diskhop.runs.folder import require_kind
 from diskhop.runs.schema import Schema, read_schema, require_schema, schema_of, schema_of_model
 
-# Kinds of runs whose models compute something for every node.
-MODELS = (NODE, HOP, LINK_RUN)
+# Kinds of runs whose models classify nodes, and those that compute something for every node.
+CLASSIFIERS = (NODE, HOP, TYPED)
+MODELS = (*CLASSIFIERS, LINK_RUN)
+
+
+_KIND_OF: dict[type[TrainConfig], str] = {SampledConfig: NODE, HopConfig: HOP, TypedConfig: TYPED}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +47,7 @@ class OpenClassifier:
     """A trained node classifier, or the encoder of a trained link model.
 
     path: the RUN folder.
-    kind: NODE, HOP or LINK_RUN.
+    kind: one of MODELS.
     config: all options.
     dataset_path: folder of the dataset that it was trained on, which may be gone.
     dataset_hash: hash of that dataset.
@@ -66,6 +81,15 @@ class OpenClassifier:
         return dataset
 
     @property
+    def target(self) -> str:
+        """Node type that outputs are for; '' in a graph of one type."""
+        return self.config.target if isinstance(self.config, TypedConfig) else ""
+
+    def nodes_of(self, dataset: Dataset) -> Dataset:
+        """Return a dataset as the nodes that outputs are for: of a graph with types, those of the target alone."""
+        return dataset.of_node_type(self.target) if self.target else dataset
+
+    @property
     def num_outputs(self) -> int:
         """Columns of the last layer: of logits or values, or of a link model's embeddings."""
         return self.config.dim if isinstance(self.config, LinkConfig) else self.schema.num_outputs
@@ -80,28 +104,33 @@ class OpenClassifier:
             )
         return self.schema.scaling
 
-    def load_into(self, model: nn.Module) -> None:
-        """Give a model of this configuration the run's parameters. Raises ConfigError if they do not fit it."""
+    def load_into(self, model: nn.Module, prefix: str = "") -> None:
+        """Give a model of this configuration the run's parameters. Raises ConfigError if they do not fit it.
+
+        prefix: of the names of the model's parameters, if it is a part of the run's.
+        """
         wanted = model.state_dict()
-        for name in dict.fromkeys([*wanted, *self.parameters]):
-            if name not in self.parameters:
+        own = {name: rows for name, rows in self.parameters.items() if name.startswith(prefix)}
+        parameters = {name.removeprefix(prefix): rows for name, rows in own.items()}
+        for name in dict.fromkeys([*wanted, *parameters]):
+            if name not in parameters:
                 fault = f"{name} is missing"
             elif name not in wanted:
                 fault = f"{name} is not part of it"
-            elif wanted[name].shape != self.parameters[name].shape:
-                fault = f"{name} has shape {tuple(self.parameters[name].shape)}, must be {tuple(wanted[name].shape)}"
+            elif wanted[name].shape != parameters[name].shape:
+                fault = f"{name} has shape {tuple(parameters[name].shape)}, must be {tuple(wanted[name].shape)}"
             else:
                 continue
             raise ConfigError(
                 f"{self.path / MODEL_FILE}: does not fit the model of {CONFIG_FILE}: {fault}; "
                 "copy the run again, or train again in a new folder"
             )
-        model.load_state_dict(self.parameters)
+        model.load_state_dict(parameters)
 
     def require_fit(self, dataset: Dataset) -> None:
         """Refuse a dataset that the model was not trained for. Raises SchemaError with a line for each mismatch."""
         features = self.config.features if isinstance(self.config, SampledConfig) else ""
-        found = schema_of(dataset, features, self.config.seed)
+        found = schema_of(dataset, features, self.config.seed, self.target)
         found = found.without_labels() if self.kind == LINK_RUN else found
         require_schema(self.schema, self.path, found, dataset.path)
         if self.config.edge_weights == USE and dataset.only_edges.weight_column() is None:
@@ -113,7 +142,7 @@ class OpenClassifier:
             )
 
 
-def open_classifier(run: Path | str, kinds: Collection[str] = (NODE, HOP)) -> OpenClassifier:
+def open_classifier(run: Path | str, kinds: Collection[str] = CLASSIFIERS) -> OpenClassifier:
     """Open the run of 'diskhop train' in a folder. Its dataset is not opened. kinds: that are possible here.
 
     Raises ConfigError for a folder without such a run, and for missing or damaged files.
@@ -132,11 +161,11 @@ def open_classifier(run: Path | str, kinds: Collection[str] = (NODE, HOP)) -> Op
     assert isinstance(config, SampledConfig | HopConfig)
     parameters = _load_model(path, read_kind(config_path))
     schema_path = path / SCHEMA_FILE
-    if schema_path.exists():
+    kind = LINK_RUN if is_link else _KIND_OF[type(config)]
+    if schema_path.exists() or kind == TYPED:
         schema = read_schema(schema_path)
     else:
         schema = schema_of_model(path / MODEL_FILE, parameters, config.layers)
-    kind = LINK_RUN if is_link else HOP if isinstance(config, HopConfig) else NODE
     encoder, decoder = split_parameters(parameters) if is_link else (parameters, {})
     return OpenClassifier(path, kind, config, Path(saved.dataset), saved.dataset_hash, schema, encoder, decoder)
 

@@ -16,7 +16,7 @@ from diskhop.config.options import option_fields, spell
 from diskhop.config.train import MODELS_WITH_HEADS, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, SchemaError, TrainingError
-from diskhop.run_files import CHECKPOINT_FILE
+from diskhop.run_files import CHECKPOINT_FILE, HOP, NODE
 from diskhop.runs.checkpoint import load_state, restore_optimizer
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
 
@@ -60,7 +60,7 @@ def open_warm_start(dataset: Dataset, config: TrainConfig) -> WarmStart:
     Raises SchemaError with a line for each option and each property of the dataset that does not fit, ConfigError for
     a folder without such a run, and for missing or damaged files.
     """
-    run = open_classifier(config.warm_start)
+    run = open_classifier(config.warm_start, (NODE, HOP))
     lines = _mismatches(run, config)
     try:
         run.require_fit(dataset)
@@ -76,7 +76,7 @@ def architecture_of(run: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns none for another model than the run's.
     """
-    config = open_classifier(run).config
+    config = open_classifier(run, (NODE, HOP)).config
     if given.get("model", config.model) != config.model:
         return {}
     names = [name for name in _options(type(config)) if name not in given]

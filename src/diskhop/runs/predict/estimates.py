@@ -54,25 +54,25 @@ def plan_of_streamed(plan: StreamedPlan) -> OutputPlan:
 
 def plan_of_layers(layers: LayerPlans) -> OutputPlan:
     """Return the plan of layers in sampled batches."""
-    steps, reasons = [], []
-    for number, plan in layers.plans.items():
+    steps, reasons = list(layers.first), []
+    for name, plan in layers.plans.items():
         predicted = plan.predicted
         assert predicted is not None, "plans of the planner have predictions"
         steps.append(
             StepPlan(
-                name=f"layer {number}",
+                name=name,
                 bytes_read=predicted.bytes_read,
-                bytes_written=predicted.bytes_written + layers.table_bytes[number],
+                bytes_written=predicted.bytes_written + layers.table_bytes[name],
                 seconds=predicted.run_seconds(1),
             )
         )
-        reasons.append(f"Layer {number}: batches of sampled neighbours, rows by the store '{plan.store}'")
+        reasons.append(f"{name[0].upper()}{name[1:]}: batches, rows of neighbours by the store '{plan.store}'")
     largest = max((plan.reserved for plan in layers.plans.values()), key=lambda each: sum(each.values()), default={})
     return OutputPlan(
         steps=tuple(steps),
         work_bytes=layers.work_bytes,
         result_bytes=layers.result_bytes,
-        reserved=largest,
+        reserved={**layers.held, **largest},
         reasons=tuple(reasons),
     )
 

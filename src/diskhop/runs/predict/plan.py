@@ -77,8 +77,9 @@ def plan_prediction(
     outputs = outputs_of(classifier, config)
     wanted = wanted_of(classifier, config, outputs)
     budget = Budget(config.memory_bytes or default_memory_bytes())
-    nodes = find_nodes(classifier, opened, config.nodes, budget)
-    sizes = sizes_of(classifier, opened, outputs, wanted, None if nodes is None else len(nodes))
+    written = classifier.nodes_of(opened)
+    nodes = find_nodes(classifier, written, config.nodes, budget)
+    sizes = sizes_of(classifier, written, outputs, wanted, None if nodes is None else len(nodes))
     output_run = OutputRun(
         classifier=classifier,
         dataset=opened,

@@ -114,8 +114,9 @@ class _Call:
             raise ConfigError("--require is for tasks on nodes; measure links by 'diskhop evaluate', and remove it")
         conditions = parse_conditions(config.require, self.classifier.config.metric)
         budget = Budget(config.memory_bytes or default_memory_bytes())
-        nodes = find_nodes(self.classifier, dataset, config.nodes, budget)
-        measured = self._measured(dataset, conditions, budget)
+        written = self.classifier.nodes_of(dataset)
+        nodes = find_nodes(self.classifier, written, config.nodes, budget)
+        measured = self._measured(written, conditions, budget)
         before_bytes = resident_bytes("VmRSS")
         tools = TaskTools(open_engine(config.engine).engine, self.injector)
         with ExitStack() as stack:
@@ -129,7 +130,7 @@ class _Call:
                 table_work = stack.enter_context(WorkFolder(Path(config.scratch) / self.out.name, self.injector))
             for folder in {work, table_work} if not resume else ():
                 remove_tree(folder.path, self.injector)
-            sizes = sizes_of(self.classifier, dataset, outputs, wanted, None if nodes is None else len(nodes))
+            sizes = sizes_of(self.classifier, written, outputs, wanted, None if nodes is None else len(nodes))
             run = self._output_run(dataset, budget, tools, sizes)
             run.require_memory(wanted)
             tables = stack.enter_context(run.compute(wanted, table_work))
@@ -230,7 +231,7 @@ class _Call:
         with ExitStack() as held:
             return write_predictions(
                 staged,
-                run.dataset,
+                self.classifier.nodes_of(run.dataset),
                 outputs,
                 given,
                 WorkTools(work, tools, budget, run.threads, self.progress, held),

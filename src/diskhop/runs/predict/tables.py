@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import xxhash
 
 from diskhop.budget import Budget
 from diskhop.config.train import ALL_NEIGHBORS, USE, HopConfig, SampledConfig
+from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import remembered_model
@@ -32,8 +33,10 @@ from diskhop.predicting.predict import predict_modules
 from diskhop.predicting.row_files import RANGE_BYTES
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.streamed.run import StreamedRun
+from diskhop.predicting.typed.tables import TypedPrediction
 from diskhop.runs.nodes.opened import OpenClassifier
 from diskhop.runs.predict.estimates import OutputPlan, plan_hops, plan_of_layers, plan_of_streamed
+from diskhop.runs.predict.typed import open_typed
 from diskhop.runs.predict.wanted import Wanted
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
@@ -90,6 +93,9 @@ class OutputRun:
         if isinstance(self.classifier.config, HopConfig):
             yield self._of_hops(self.classifier.config, wanted, work)
             return
+        if isinstance(self.classifier.config, TypedConfig):
+            yield self._of_types(self.classifier.config, wanted, work)
+            return
         network, wanted = self._network(self.classifier.config), self._in_batches(wanted)
         if wanted.fanout:
             yield self._sampled(network, wanted, work)
@@ -124,10 +130,13 @@ class OutputRun:
 
     def plan(self, wanted: Wanted) -> OutputPlan:
         """Plan what compute() would do, without reading the graph for it. Raises ConfigError, BudgetError."""
-        config, num_nodes = self.classifier.config, self.dataset.num_nodes
+        config = self.classifier.config
+        if isinstance(config, TypedConfig):
+            with self._open_typed(config, wanted, WorkFolder(self.dataset.path)) as opened:
+                return plan_of_layers(opened.plan(_layers_of(config, wanted)))
         if isinstance(config, HopConfig):
             self._hop_network(config)
-            rows_bytes = 4 * num_nodes * (self.classifier.num_outputs + _hidden_dim(config, wanted))
+            rows_bytes = 4 * self.dataset.num_nodes * (self.classifier.num_outputs + _hidden_dim(config, wanted))
             return plan_hops(
                 self.dataset,
                 _spec_of(config),
@@ -199,6 +208,32 @@ class OutputRun:
         steps = [{"step": "layers", "seconds": time.perf_counter() - started}]
         last = found.last if wanted.logits else None
         return OutputTables(last, found.tables.get(wanted.layer), {"layers": plans}, steps)
+
+    def _of_types(self, config: TypedConfig, wanted: Wanted, work: WorkFolder) -> OutputTables:
+        started = time.perf_counter()
+        with self._open_typed(config, wanted, work) as opened:
+            found = opened.run(_layers_of(config, wanted))
+        steps = [{"step": "layers", "seconds": time.perf_counter() - started}]
+        plans = {name: plan.to_dict() for name, plan in found.plans.items()}
+        logits = found.tables[config.layers] if wanted.logits else None
+        return OutputTables(logits, found.tables.get(wanted.layer), {"layers": plans}, steps)
+
+    def _open_typed(
+        self, config: TypedConfig, wanted: Wanted, work: WorkFolder
+    ) -> AbstractContextManager[TypedPrediction]:
+        run = LayerRun(
+            budget=self.budget, tools=self.tools, threads=self.threads, scratch=self.scratch, seed=wanted.seed
+        )
+        return open_typed(
+            self.classifier,
+            self._with_products(config),
+            self.dataset,
+            wanted.fanout,
+            run,
+            work,
+            space=self.space,
+            progress=self.progress,
+        )
 
     def _of_hops(self, config: HopConfig, wanted: Wanted, work: WorkFolder) -> OutputTables:
         network = self._hop_network(config)
@@ -290,6 +325,11 @@ def _spec_of(config: HopConfig) -> PropagationSpec:
         dtype=config.dtype,
         edge_weights=config.edge_weights,
     )
+
+
+def _layers_of(config: TypedConfig, wanted: Wanted) -> set[int]:
+    """Return the layers whose tables are wanted."""
+    return ({config.layers} if wanted.logits else set()) | ({wanted.layer} - {0})
 
 
 def _hidden_dim(config: HopConfig, wanted: Wanted) -> int:

@@ -18,14 +18,9 @@ from diskhop.pipeline.batch import MiniBatch, Pass, TypedFeatures
 from diskhop.pipeline.made_rows import make_rows
 from diskhop.pipeline.pipeline import Pipeline
 from diskhop.pipeline.stream import BatchStream
-from diskhop.plans import PreparedBytes
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.typed.samplers import eval_sampler, train_sampler
 from diskhop.sampling.seeds import SplitSeeds, count_batches, shuffled_seeds
-
-# Splitting a batch: of each node its row, its place and its place within its type; of each edge its type, ends, place
-# and position, then its source and its destination in the block.
-ADDED = PreparedBytes(per_node=40, per_edge=48)
 
 
 class TypedInputs(NamedTuple):

@@ -105,6 +105,11 @@ class TypedModel(nn.Module):
             learned.step(factor * self._rate, weight)
 
 
+def learned_name(node_type: str) -> str:
+    """Return the name of a type's learned rows among the parameters of a TypedModel."""
+    return f"learned.{ModuleDict.to_internal_key(node_type)}.values"
+
+
 def make_model(merged: Dataset, config: TypedConfig) -> TypedModel:
     """Make the model of a configuration, with random parameters from torch's generator."""
     return make_typed(merged, config, (config.target,), merged.nodes[config.target].num_outputs)
@@ -113,6 +118,11 @@ def make_model(merged: Dataset, config: TypedConfig) -> TypedModel:
 def make_typed(merged: Dataset, config: AnyTypedConfig, targets: Sequence[str], num_outputs: int) -> TypedModel:
     """Make a model with this number of outputs for the nodes of some types; see make_model()."""
     found = types_of_run(merged, config)
+    return TypedModel(make_network(found, config, targets, num_outputs), found, config)
+
+
+def make_network(found: RunTypes, config: AnyTypedConfig, targets: Sequence[str], num_outputs: int) -> TypedNetwork:
+    """Make the network of a model; see make_typed()."""
     products = Products(config.matmul, config.precision)
     require_products(products)
     options = TypedOptions(
@@ -127,5 +137,4 @@ def make_typed(merged: Dataset, config: AnyTypedConfig, targets: Sequence[str], 
         relations=config.relations,
     )
     first, *others = targets
-    network = build_typed_model(config.model, found.schema, first, num_outputs, options, products, others)
-    return TypedModel(network, found, config)
+    return build_typed_model(config.model, found.schema, first, num_outputs, options, products, others)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from diskhop.batches.typed import SPLIT_BYTES
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
 from diskhop.config.typed import TypedConfig
@@ -28,10 +29,11 @@ from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import workload_of
-from diskhop.runs.typed.feed import ADDED, TypedFeed, inputs_of
+from diskhop.runs.typed.feed import TypedFeed, inputs_of
 from diskhop.runs.typed.model import TypedModel, make_model, types_of_run
 from diskhop.runs.typed.samplers import eval_sampler, train_sampler
 from diskhop.runs.typed.target import NONE
+from diskhop.runtime.progress import Progress
 from diskhop.sampling.samplers import merged_graph
 from diskhop.sampling.seeds import SeedSet, SplitSeeds
 from diskhop.stores.stores import STORES
@@ -42,7 +44,7 @@ def reversed_of(config: AnyTypedConfig) -> tuple[str, ...]:
     return () if config.reverse == (NONE,) else config.reverse
 
 
-def merge_types(dataset: Dataset, config: AnyTypedConfig, budget: Budget, callback: Callback) -> Dataset:
+def merge_types(dataset: Dataset, config: AnyTypedConfig, budget: Budget, progress: Progress) -> Dataset:
     """Return a dataset as one graph of all its types. Its merged lists are made if they are not there yet."""
     reversed_types = reversed_of(config)
     tools = MergeTools(
@@ -50,7 +52,7 @@ def merge_types(dataset: Dataset, config: AnyTypedConfig, budget: Budget, callba
         engine=open_engine(config.engine).engine,
         budget=budget,
         threads=config.threads,
-        progress=callback.prepared,
+        progress=progress,
     )
     return merged_graph(dataset, [train_sampler(config), eval_sampler(config)], tools, reversed_types)
 
@@ -59,7 +61,7 @@ def prepare_typed(
     dataset: Dataset, config: TypedConfig, task: NodeTask, budget: Budget, callback: Callback
 ) -> PreparedRun:
     """Merge the types and plan. task: of the target's nodes, by their own rows. Raises as choose_plan()."""
-    merged = merge_types(dataset, config, budget, callback)
+    merged = merge_types(dataset, config, budget, callback.prepared)
     types = merged.types
     assert types is not None
     first_row = types.first_row(config.target)
@@ -93,7 +95,7 @@ def merged_workload(
     dataset: Dataset, config: TypedConfig, task: NodeTask, budget: Budget, callback: Callback | None = None
 ) -> tuple[Dataset, Workload]:
     """Merge the types, and describe a run for the planner."""
-    merged = merge_types(dataset, config, budget, callback or Callback())
+    merged = merge_types(dataset, config, budget, (callback or Callback()).prepared)
     types = merged.types
     assert types is not None
     return merged, typed_workload(merged, config, _merged_seeds(task.seeds, types.first_row(config.target)), task)
@@ -128,7 +130,7 @@ def typed_workload(merged: Dataset, config: TypedConfig, seeds: SplitSeeds, task
     held = {**task.held, **found.held(config.hidden)}
     has_features = merged.features() is not None
     workload = workload_of(config, seed_sets, held, measure_step if has_features else None)
-    return replace(workload, values=ADDED, reads_lent_rows=False)
+    return replace(workload, values=SPLIT_BYTES, reads_lent_rows=False)
 
 
 def _merged_seeds(seeds: SplitSeeds, first_row: int) -> SplitSeeds:

@@ -9,6 +9,7 @@ from functools import partial
 
 import torch
 
+from diskhop.batches.typed import SPLIT_BYTES
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
 from diskhop.config.typed_link import TypedLinkConfig
@@ -26,13 +27,14 @@ from diskhop.runs.links.feed import OpenGraph
 from diskhop.runs.links.prepare import describe_split, held_bytes, larger_lists, message_bytes
 from diskhop.runs.links.task import PART_OF, LinkTask, presumed_parts
 from diskhop.runs.nodes.workload import workload_of
-from diskhop.runs.typed.feed import ADDED, inputs_of
+from diskhop.runs.typed.feed import inputs_of
 from diskhop.runs.typed.model import types_of_run
 from diskhop.runs.typed.prepare import described_types, merge_types
 from diskhop.runs.typed_links.feed import TypedLinkFeed
 from diskhop.runs.typed_links.model import TypedLinkModel, make_link_model
 from diskhop.runs.typed_links.passes import check_negatives, typed_passes
 from diskhop.runs.typed_links.target import target_of
+from diskhop.runtime.progress import silent
 from diskhop.sampling.edge_split.split import open_split
 from diskhop.sampling.known_links import KnownLinks
 from diskhop.stores.stores import STORES
@@ -60,13 +62,13 @@ def typed_link_workload(
     held = {**held_bytes(config, task), **found.held(config.hidden), **others}
     seed_sets = [passes.seed_set(purpose) for purpose in task.used]
     workload = workload_of(config, seed_sets, held, measure_step if merged.features() is not None else None)
-    return replace(workload, values=ADDED.plus(message_bytes(config, task)), reads_lent_rows=False)
+    return replace(workload, values=SPLIT_BYTES.plus(message_bytes(config, task)), reads_lent_rows=False)
 
 
 def planned_workload(dataset: Dataset, config: TypedLinkConfig, task: LinkTask) -> tuple[Dataset, Workload]:
     """Merge the types, and describe a run for the planner before its split is written: all edges stand for training."""
     check_negatives(config, target_of(task))
-    merged = merge_types(dataset, config, Budget(config.memory_bytes), Callback())
+    merged = merge_types(dataset, config, Budget(config.memory_bytes), silent)
     passes = typed_passes(merged, config, target_of(task), presumed_parts(task))
     return merged, typed_link_workload(merged, config, task, passes, {})
 
@@ -78,7 +80,7 @@ def prepare_typed_links(
     target = target_of(task)
     check_negatives(config, target)
     callback.announced(f"Split of edges: {task.split.described}")
-    merged = merge_types(dataset, config, budget, callback)
+    merged = merge_types(dataset, config, budget, callback.prepared)
     split = open_split(merged, task.split, config.scratch or None, budget, progress=callback.prepared)
     graphs = split.train_graph, split.test_graph
     passes = typed_passes(graphs[0], config, target, {each: split.links[PART_OF[each]] for each in task.used})

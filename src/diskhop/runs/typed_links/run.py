@@ -12,7 +12,7 @@ from diskhop.runs.typed_links.target import read_typed_task
 
 
 def _schema(dataset: Dataset, config: TypedLinkConfig) -> Schema:
-    return schema_of(dataset, target=config.target.split(",")[0]).without_labels()
+    return schema_of(dataset, config.features, target=config.target.split(",")[0]).without_labels()
 
 
 SEVERAL_TYPES = LinkSteps(TYPED_LINK, read_typed_task, prepare_typed_links, _schema)

@@ -1,0 +1,135 @@
+"""Table 0 of each node type: its features, learned rows or made features, mapped to the hidden width once.
+
+Layers then read narrow rows of one width for all types, whatever the width of the features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diskhop.budget import Budget
+from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.made_features import MadeFeatures
+from diskhop.hops.stream.features import FeatureReader, reading_features_bytes
+from diskhop.nn.reproducible import reproducible
+from diskhop.nn.typed.embeddings import embedding_bytes
+from diskhop.nn.typed.network import TypedNetwork
+from diskhop.pipeline.made_rows import make_rows
+from diskhop.predicting.batched.batches import LayerRun, not_finite
+from diskhop.predicting.batched.row_batches import ListsOfRows
+from diskhop.predicting.row_files import WRITING_BYTES, AppendRows, RowFile
+from diskhop.runtime.blocks import map_in_order, row_ranges, threads_that_fit
+
+# Bytes of the rows that are mapped together: they depend on the widths alone, since products round by their shapes.
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenRows:
+    """Rows of node types whose features are not stored.
+
+    learned: rows that the model has learned, float32 (nodes, hidden), by type.
+    made: features that stand in for those of other types.
+    """
+
+    learned: Mapping[str, Tensor]
+    made: Mapping[str, MadeFeatures]
+
+    @property
+    def learned_bytes(self) -> int:
+        """Memory of the learned rows, as the run has them."""
+        return sum(embedding_bytes(*rows.shape) for rows in self.learned.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstTable:
+    """Table 0 of one node type.
+
+    dataset: the graph of all types.
+    given: rows that are not stored.
+    network: maps them to the hidden width.
+    """
+
+    dataset: Dataset
+    node_type: str
+    given: GivenRows
+    network: TypedNetwork
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that are read of the disk."""
+        table = self.dataset.nodes[self.node_type].features()
+        return 0 if table is None else table.num_rows * table.row_stride
+
+    def held(self, threads: int) -> dict[str, int]:
+        """Return the memory of computing it by name, in bytes."""
+        nodes, dim = self.dataset.nodes[self.node_type], self._dim
+        table = nodes.features()
+        reading = 0 if table is None else reading_features_bytes(table.row_stride, dim, self._block_rows)
+        # A block as it is read and in the dtype of products, and its result, twice while it is copied.
+        computing = (threads + 1) * self._block_rows * 8 * (dim + self.network.table_dim(0))
+        return {"mapping features": reading + computing, "writing rows": WRITING_BYTES}
+
+    def compute(self, out: RowFile, run: LayerRun, progress: Callable[[int, int], None]) -> None:
+        """Write the missing rows. Raises BudgetError, and PredictionError for a result that is not finite."""
+        threads = threads_that_fit(run.threads, run.budget.available_bytes, lambda each: sum(self.held(each).values()))
+
+        def make(first: int, end: int, append: AppendRows) -> None:
+            row = first
+            for rows in map_in_order(self._mapped, self._blocks(first, end, run), threads):
+                is_finite = np.isfinite(rows).all(axis=1)
+                if not is_finite.all():
+                    row += int(np.argmin(is_finite))
+                    raise not_finite(self.dataset.nodes[self.node_type], f"features of {self.node_type}", row)
+                append(rows)
+                row += len(rows)
+
+        with run.budget.reserve("mapping features", sum(self.held(threads).values())), reproducible(1):
+            out.write(make, run.tools, progress)
+
+    def require_memory(self, budget: Budget) -> None:
+        """Raise BudgetError with the smallest budget that works."""
+        budget.require(self.held(1))
+
+    @property
+    def _dim(self) -> int:
+        name = self.node_type
+        if name in self.given.learned:
+            return self.network.table_dim(0)
+        made = self.given.made.get(name)
+        return self.dataset.nodes[name].feature_dim if made is None else made.dim
+
+    @property
+    def _block_rows(self) -> int:
+        return max(1, _BLOCK_BYTES // (4 * max(self._dim, self.network.table_dim(0))))
+
+    def _mapped(self, rows: Tensor) -> NDArray[np.float32]:
+        with torch.no_grad():
+            mapped: NDArray[np.float32] = self.network.project({self.node_type: rows})[self.node_type].numpy()
+        return mapped
+
+    def _blocks(self, first: int, end: int, run: LayerRun) -> Iterator[Tensor]:
+        """Yield rows first to end in blocks."""
+        nodes, block_rows = self.dataset.nodes[self.node_type], self._block_rows
+        table = nodes.features()
+        if table is not None:
+            reader = FeatureReader(table, nodes.feature_dtype, nodes.feature_dim, block_rows, run.tools.engine)
+            for rows in reader.parts(first, end):
+                yield torch.from_numpy(rows.copy())  # a part is valid until the next one is requested
+            return
+        learned = self.given.learned.get(self.node_type)
+        lists = ListsOfRows.of(self.dataset.topology, self.node_type)
+        for start, stop in row_ranges(end - first, block_rows):
+            start, stop = first + start, first + stop
+            if learned is not None:
+                yield learned[start:stop]
+            else:
+                degrees = torch.from_numpy(lists.lengths(start, stop, ALL_NEIGHBORS))
+                yield make_rows(self.given.made[self.node_type], np.arange(start, stop), degrees)

@@ -1,0 +1,104 @@
+"""One layer of a typed network for the nodes of one type, in batches of one hop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diskhop.dataset.type_map import EdgeEnds, TypeMap
+from diskhop.nn.dry_run import LiveTensors
+from diskhop.nn.reproducible import reproducible
+from diskhop.nn.typed.block import RelationLists, TypedBlock, TypedLayerBlock
+from diskhop.nn.typed.network import TypedNetwork
+from diskhop.pipeline.batch import MiniBatch
+from diskhop.predicting.batched.batches import ComputeRows
+from diskhop.predicting.batched.dry_run import LayerCost
+
+# Nodes and edges of the blocks on which memory is measured: few, and many.
+_FEW, _MANY = 64, 2048
+# Bytes of merged lists: per edge, per source, and per target and relation.
+_EDGE_BYTES, _SOURCE_BYTES, _LIST_BYTES = 32, 16, 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypedLayer:
+    """A layer for the nodes of one type; see RowLayer.
+
+    number: its number, from 1.
+    node_type: type of the nodes.
+    network: the network, in evaluation mode. It keeps nothing between calls, so that threads share it.
+    types: types of the graph.
+    """
+
+    number: int
+    node_type: str
+    network: TypedNetwork
+    types: TypeMap
+
+    @property
+    def label(self) -> str:
+        """See RowLayer."""
+        return f"layer {self.number} ({self.node_type})"
+
+    @property
+    def uses_degrees(self) -> bool:
+        """See RowLayer."""
+        return False
+
+    @property
+    def relations(self) -> list[EdgeEnds]:
+        """Edge types that lead to the nodes."""
+        return [edges.ends for edges in self.types.edges if edges.destination == self.node_type]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Node types whose rows of the layer below are read: those of neighbours, and the nodes' own."""
+        read = {self.node_type, *(source for source, _, _ in self.relations)}
+        return [name for name in self.types.node_types if name in read and self.types.num_nodes[name]]
+
+    def open(self) -> ComputeRows:
+        """Return what computes a batch."""
+        return self._of_batch
+
+    def measure(self) -> LayerCost:
+        """Measure the memory of the layer on small blocks, where each relation reads every source."""
+        with torch.random.fork_rng(devices=[]), reproducible(1):
+            few = self._measure(_FEW, _FEW)
+            sources = self._measure(_FEW, _MANY)
+            rows = self._measure(_MANY, _MANY)
+        num_relations = len(self.relations)
+        return LayerCost(
+            in_dim=self.network.table_dim(self.number - 1),
+            out_dim=self.network.table_dim(self.number),
+            edge_bytes=few / max(1, _MANY * num_relations) + _EDGE_BYTES,
+            source_bytes=max(0, sources - few) / (_MANY * len(self.inputs)) + _SOURCE_BYTES,
+            row_bytes=max(0, rows - sources) / _MANY + _LIST_BYTES * (num_relations + 1),
+        )
+
+    def _of_batch(self, batch: MiniBatch) -> Tensor:
+        assert batch.x_by_type is not None, "the types of the graph are merged"
+        dim = self.network.table_dim(self.number - 1)
+        empty = torch.empty(0, dim)
+        rows = {name: batch.x_by_type.get(name, empty) for name in self.types.node_types}
+        return self._rows(rows, TypedBlock.of(batch.prepared).layer(0))
+
+    def _rows(self, rows: dict[str, Tensor], layer: TypedLayerBlock) -> Tensor:
+        with torch.no_grad():
+            out = self.network.layer_rows(self.number - 1, self.node_type, rows, layer)
+            return out.to(torch.float32, copy=True)
+
+    def _measure(self, num_rows: int, num_sources: int) -> int:
+        """Measure the peak bytes of new tensors on a block: num_sources of each type, and _MANY edges per relation."""
+        num_of = {name: num_sources if name in self.inputs else 0 for name in self.types.node_types}
+        indptr = torch.from_numpy(np.linspace(0, _MANY, num_rows + 1).astype(np.int32))
+        sources = torch.arange(_MANY, dtype=torch.int32) % num_sources
+        lists = {ends: RelationLists(indptr, sources) for ends in self.relations}
+        targets = {name: num_rows if name == self.node_type else 0 for name in num_of}
+        rows = {name: torch.randn(count, self.network.table_dim(self.number - 1)) for name, count in num_of.items()}
+        live = LiveTensors([*rows.values(), *self.network.parameters()])
+        with live:
+            self._rows(rows, TypedLayerBlock(num_of, targets, lists))
+        return live.peak_bytes

@@ -1,0 +1,58 @@
+"""The model of a typed run on a graph, ready to compute the tables of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.config.typed import TypedConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.predicting.batched.batches import LayerRun
+from diskhop.predicting.disk import DiskSpace
+from diskhop.predicting.typed.first_rows import GivenRows
+from diskhop.predicting.typed.tables import TypedPrediction
+from diskhop.runs.nodes.opened import OpenClassifier
+from diskhop.runs.typed.model import learned_name, make_network, types_of_run
+from diskhop.runs.typed.prepare import merge_types
+from diskhop.runtime.progress import Progress
+from diskhop.runtime.tasks import WorkFolder
+
+
+@contextmanager
+def open_typed(
+    classifier: OpenClassifier,
+    config: TypedConfig,
+    dataset: Dataset,
+    fanout: Sequence[int],
+    run_by: LayerRun,
+    work: WorkFolder,
+    *,
+    space: DiskSpace,
+    progress: Progress,
+) -> Iterator[TypedPrediction]:
+    """Open the model on a dataset, whose merged lists are made if they are missing; learned rows are reserved.
+
+    config: the run's, with matrix products that this machine has. fanout: see Wanted.
+    """
+    scratch = run_by.scratch or config.scratch
+    merging = replace(config, engine=run_by.tools.engine.name, threads=run_by.threads, scratch=scratch)
+    merged = merge_types(dataset, merging, run_by.budget, progress)
+    types = types_of_run(merged, config)
+    network = make_network(types, config, (config.target,), classifier.num_outputs)
+    classifier.load_into(network, "network.")
+    parameters = classifier.parameters
+    given = GivenRows({name: parameters[learned_name(name)] for name in types.learned}, types.made)
+    fanouts = list(fanout or (ALL_NEIGHBORS,)) * (1 if len(fanout) == config.layers else config.layers)
+    with run_by.budget.reserve("learned features", given.learned_bytes):
+        yield TypedPrediction(
+            dataset=merged,
+            network=network.eval(),
+            given=given,
+            fanouts=fanouts,
+            run_by=run_by,
+            work=work,
+            space=space,
+            progress=progress,
+        )
