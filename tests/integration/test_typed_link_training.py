@@ -231,7 +231,7 @@ def test_the_plan_compares_stores_and_writes_no_split(tmp_path: Path) -> None:
         ({"negative_draws": "degree"}, "in-degree, which sources of user,buys,item do not have: add --neg-sampling"),
         ({"features": "degree"}, "features must be"),
         ({"link_split": "0.9999,0.00005,0.00005"}, "leaves no edges for valid"),
-        ({"sampler": "labor"}, "--sampler labor is for graphs of one type"),
+        ({"sampler": "fastgcn"}, "--sampler fastgcn is for graphs of one type"),
         ({"task": "classification", "decoder": "dot"}, "--decoder is for links: add --task link, or remove it"),
     ],
     ids=str,

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import diskhop
+from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.nn.typed.models import TYPED_MODELS
@@ -88,6 +89,30 @@ def test_fan_outs_of_an_edge_type_and_no_reverse_types(dataset: Dataset) -> None
     }
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": "labor", "batch_dependency": 4, "type_fanout": ("paper__cites__paper=1,0",)},
+        {"sampler": "hgt", "fanout": (12, 6), "type_fanout": ("venue=1,0",)},
+    ],
+)
+def test_samplers_by_type_train_the_same_model_with_every_store(
+    dataset: Dataset, options: dict[str, Any], tmp_path: Path
+) -> None:
+    given = {**OPTIONS, "model": "hgt", **options}
+    found = diskhop.train(dataset, store="packed", scratch=str(tmp_path / "scratch"), **given)
+    expected = diskhop.train(dataset, store="memory", **given)
+    assert losses(found) == losses(expected)
+    assert losses(found) != losses(diskhop.train(dataset, store="memory", **OPTIONS, model="hgt"))
+
+
+def test_hgt_draws_512_nodes_of_each_type_by_default(dataset: Dataset) -> None:
+    options = {name: value for name, value in OPTIONS.items() if name != "fanout"}
+    config = diskhop.train(dataset, sampler="hgt", **options).config
+    assert isinstance(config, TypedConfig)
+    assert config.fanout == (512, 512)
+
+
 def test_missing_opposites_are_added_by_default(dataset: Dataset) -> None:
     trained = diskhop.train(dataset, **OPTIONS)
     assert "paper__rev_cites__paper" in trained.result["types"]["edges"]
@@ -105,7 +130,12 @@ def test_missing_opposites_are_added_by_default(dataset: Dataset) -> None:
         ({"reverse": ("likes",)}, "--reverse likes.*no such edge type, only"),
         ({"type_fanout": ("paper__likes__paper=1,1",)}, "'paper__likes__paper', which the graph does not have"),
         ({"type_fanout": ("paper__cites__paper=1",)}, "1 counts, and the sampler 2 hops"),
-        ({"sampler": "cluster"}, "--sampler cluster is for graphs of one type"),
+        ({"sampler": "cluster"}, "--sampler cluster is for graphs of one type.*use --sampler neighbor or labor or hgt"),
+        ({"sampler": "ladies"}, "--sampler ladies is for graphs of one type: it weighs edges"),
+        ({"sampler": "marius"}, "--sampler marius is for graphs of one type: it divides consecutive nodes"),
+        ({"sampler": "labor", "importance": 1}, "--importance 1 weighs edges.*remove it"),
+        ({"sampler": "hgt", "type_fanout": ("writer=1,1",)}, "node type 'writer', which the graph does not have"),
+        ({"sampler": "hgt", "replace": True}, "--replace is for --sampler neighbor, got hgt"),
         ({"memory": "1MB"}, "--memory"),
     ],
 )

@@ -256,9 +256,12 @@ def test_bad_fan_outs_by_type_are_refused(tmp_path: Path, parameter: str, messag
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (importance_spec("ladies", (10,)), "'ladies' cannot sample a graph with types: .* use --sampler labor"),
+        (
+            importance_spec("ladies", (10,)),
+            "'ladies' cannot sample a graph with types: it weighs edges .* use neighbor or labor or hgt",
+        ),
         (NeighborWays(subgraph="bidirectional").spec((2,)), "use reverse edge types, or subgraph_type='directional'"),
-        (SamplerSpec("saint-node", (), (("draws", 3),)), "one type of nodes and edges"),
+        (SamplerSpec("saint-node", (), (("draws", 3),)), "it chooses nodes of all types"),
     ],
     ids=str,
 )

@@ -14,6 +14,8 @@ LABOR, LADIES, FASTGCN = IMPORTANCE = ("labor", "ladies", "fastgcn")
 LAYER_WISE = (LADIES, FASTGCN)
 SAINT_NODE, SAINT_EDGE, SAINT_WALK = SAINT = ("saint-node", "saint-edge", "saint-walk")
 CLUSTER, MARIUS = "cluster", "marius"
+# Draws a number of nodes of each type per hop, on graphs with several types.
+HGT = "hgt"
 # Samplers that choose the nodes of a batch, and take all edges among them.
 CHOOSING = (*SAINT, CLUSTER)
 # Samplers that arrange the batches of an epoch, which loaders of seed nodes cannot do.
@@ -21,7 +23,19 @@ ARRANGING = (*CHOOSING, MARIUS)
 # Samplers with files of their own in --scratch.
 WITH_FILES = CHOOSING
 # Names of the registry's samplers that training has.
-SAMPLERS = (NEIGHBOR, *IMPORTANCE, *ARRANGING)
+SAMPLERS = (NEIGHBOR, *IMPORTANCE, *ARRANGING, HGT)
+# Of these, the ones for graphs with several types.
+TYPED_SAMPLERS = (NEIGHBOR, LABOR, HGT)
+_WEIGHS_EDGES = "weighs edges so that sums over all lists are unbiased, and models of several types take plain means"
+_CHOOSES_NODES = "chooses nodes of all types for a batch, of which only one type has labels to learn"
+# Why the others cannot sample a graph with several types.
+WHY_NOT_TYPED = {
+    LADIES: _WEIGHS_EDGES,
+    FASTGCN: _WEIGHS_EDGES,
+    **dict.fromkeys(SAINT, _CHOOSES_NODES),
+    CLUSTER: _CHOOSES_NODES,
+    MARIUS: "divides consecutive nodes into partitions, and nodes of one type are consecutive",
+}
 # Options that only some samplers have: the value that says: not given, and those samplers.
 _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "weighted": (False, (NEIGHBOR,)),
@@ -41,7 +55,7 @@ def recounted_options(sampler: str) -> tuple[str, ...]:
     """Return options that count something else than neighbours or seed nodes, so that no preset's value is for them."""
     if sampler in CHOOSING:
         return ("fanout", "batch_size")
-    return ("fanout",) if sampler in LAYER_WISE else ()
+    return ("fanout",) if sampler in (*LAYER_WISE, HGT) else ()
 
 
 def own_count(help: str, shown: str) -> Any:
@@ -52,6 +66,10 @@ def own_count(help: str, shown: str) -> Any:
 def check_sampler(config: Any) -> None:
     """Raise ConfigError for options that do not go with the sampler. config: a SampledConfig."""
     sampler = config.sampler
+    if config.HAS_TYPES:
+        _check_typed(config)
+    elif sampler == HGT:
+        raise ConfigError(f"--sampler {HGT} is for graphs with several types of nodes: use --sampler {LABOR}")
     for name, (usual, users) in _OPTIONS.items():
         if getattr(config, name) != usual and sampler not in users:
             flag = f"--{name.replace('_', '-')}"
@@ -67,6 +85,20 @@ def check_sampler(config: Any) -> None:
         )
     if config.model == "gat":
         _check_attention(config)
+
+
+def _check_typed(config: Any) -> None:
+    """Refuse samplers that graphs with several types cannot use."""
+    sampler = config.sampler
+    if sampler in WHY_NOT_TYPED:
+        raise ConfigError(
+            f"--sampler {sampler} is for graphs of one type: it {WHY_NOT_TYPED[sampler]}; use --sampler "
+            f"{' or '.join(TYPED_SAMPLERS)}"
+        )
+    if config.importance:
+        raise ConfigError(
+            f"--importance {config.importance} {_WEIGHS_EDGES}: remove it, or use --sampler neighbor or hgt"
+        )
 
 
 def _check_attention(config: Any) -> None:

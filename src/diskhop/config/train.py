@@ -215,11 +215,13 @@ class SampledConfig(TrainConfig):
 
     SUBJECT: ClassVar[str] = "sage, gcn, gat"
     KNOWN_FEATURES: ClassVar[tuple[str, ...]] = ("", *MADE_FEATURES)
+    HAS_TYPES: ClassVar[bool] = False
 
     residual: bool = option(False, help="Add each layer's input to its output.", panel="Model")
     sampler: str = option(
         NEIGHBOR,
-        help="How training samples; labor reaches fewer distinct nodes, ladies and fastgcn a number of nodes per hop.",
+        help="How training samples; labor reaches fewer distinct nodes, ladies and fastgcn a number of nodes per hop, "
+        "hgt a number per hop and node type (several types).",
         rule=one_of(SAMPLERS),
         panel="Sampling",
     )
@@ -239,12 +241,12 @@ class SampledConfig(TrainConfig):
     )
     fanout: tuple[int, ...] = option(
         help="Neighbours sampled per hop, as 10,10 (one count per layer) or 10 (all layers); -1 for all. With ladies "
-        "and fastgcn: nodes per hop.",
+        "and fastgcn: nodes per hop; with hgt: of each type.",
         rule=FANOUT,
         parse=parse_counts,
         panel="Sampling",
         metavar="N,N",
-        shown="10 per hop; ladies up to 16384, fastgcn up to 131072",
+        shown="10 per hop; ladies up to 16384, fastgcn up to 131072, hgt 512",
     )
     eval_fanout: tuple[int, ...] = option(
         help="Neighbours sampled per hop in validation and test.",

@@ -8,7 +8,6 @@ from typing import ClassVar
 from diskhop.config.options import option
 from diskhop.config.parse import parse_words
 from diskhop.config.rules import COUNT_OR_NONE, between, one_of
-from diskhop.config.sampler import NEIGHBOR
 from diskhop.config.train import IGNORE, LEARNED, MADE_FEATURES, SampledConfig
 from diskhop.errors import ConfigError
 
@@ -24,6 +23,7 @@ class TypedConfig(SampledConfig):
 
     SUBJECT: ClassVar[str] = "graphs with several types"
     KNOWN_FEATURES: ClassVar[tuple[str, ...]] = ("", LEARNED, DEGREE, RANDOM)
+    HAS_TYPES: ClassVar[bool] = True
 
     target: str = option(
         help="Node type whose labels are learned; with --task link the edge type to learn, as user,buys,item.",
@@ -40,7 +40,8 @@ class TypedConfig(SampledConfig):
     )
     type_fanout: tuple[str, ...] = option(
         (),
-        help="Neighbours sampled per hop of one edge type, as paper__cites__paper=15,10; repeat for several.",
+        help="Neighbours sampled per hop of one edge type, as paper__cites__paper=15,10; repeat for several. With "
+        "--sampler hgt: nodes per hop of one node type, as paper=512,256.",
         panel="Sampling",
         metavar="TYPE=N,N",
     )
@@ -74,8 +75,6 @@ class TypedConfig(SampledConfig):
 
 def check_typed(config: SampledConfig) -> None:
     """Refuse options that graphs with several types do not have."""
-    if config.sampler != NEIGHBOR:
-        raise ConfigError(f"--sampler {config.sampler} is for graphs of one type: use --sampler {NEIGHBOR}")
     for name, usual in _WITHOUT.items():
         if getattr(config, name) != usual:
             flag = f"--{name.replace('_', '-')}"

@@ -17,6 +17,7 @@ class TypedLinkConfig(LinkConfig):
 
     SUBJECT: ClassVar[str] = "--task link of graphs with several types"
     KNOWN_FEATURES: ClassVar[tuple[str, ...]] = ("", LEARNED, RANDOM)
+    HAS_TYPES: ClassVar[bool] = True
 
     target: str = like(
         TypedConfig, "target", help="Edge type to learn, as user,buys,item.", shown="the only type of edges"

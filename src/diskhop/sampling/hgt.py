@@ -67,5 +67,4 @@ KIND = SamplerKind(
     check=check_hgt,
     open=_open,
     examples=(hgt_spec((30, 20)), hgt_spec((-1,))),
-    refuses_types=lambda _spec: "",
 )

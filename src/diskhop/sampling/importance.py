@@ -80,10 +80,7 @@ def _open(topology: AnyTopology, spec: SamplerSpec, seed: int, pool: BufferPool)
 
 
 def _kind(name: str, examples: Sequence[SamplerSpec]) -> SamplerKind:
-    reason = "" if name == LABOR else "its fan-outs are nodes of all lists together; use --sampler labor"
-    return SamplerKind(
-        name=name, check=check_importance, open=_open, examples=tuple(examples), refuses_types=lambda _spec: reason
-    )
+    return SamplerKind(name=name, check=check_importance, open=_open, examples=tuple(examples))
 
 
 KINDS = (

@@ -6,12 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diskhop._native import BufferPool
+from diskhop.config.sampler import TYPED_SAMPLERS, WHY_NOT_TYPED
 from diskhop.config.train import FANOUT
 from diskhop.errors import ConfigError
 from diskhop.protocols import Sampler, SamplerSpec
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.sampling.columns import ColumnUse
 from diskhop.sampling.starts import EpochKey, Starts
+
+
+def why_not_typed(name: str) -> str:
+    """Return why a sampler cannot sample a graph with types, '' if it can."""
+    if name in TYPED_SAMPLERS:
+        return ""
+    return f"it {WHY_NOT_TYPED.get(name, 'samples one type of nodes and edges')}; use {' or '.join(TYPED_SAMPLERS)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +43,7 @@ class SamplerKind:
     columns: Callable[[SamplerSpec], tuple[ColumnUse, ...]] = lambda _spec: ()
     starts: Callable[[SamplerSpec, EpochKey], Starts] | None = None
     chooses_nodes: bool = False
-    refuses_types: Callable[[SamplerSpec], str] = lambda _spec: "it samples graphs with one type of nodes and edges"
+    refuses_types: Callable[[SamplerSpec], str] = lambda spec: why_not_typed(spec.kind)
 
 
 def check_counts(spec: SamplerSpec) -> None:

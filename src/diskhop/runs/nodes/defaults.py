@@ -13,7 +13,7 @@ from diskhop.config.learning import CROSS_ENTROPY, MSE
 from diskhop.config.node_kinds import KINDS
 from diskhop.config.options import AUTO, check_options, options_of, require_known
 from diskhop.config.parse import resolved_path
-from diskhop.config.sampler import CHOOSING, FASTGCN, LADIES, LAYER_WISE, MARIUS, NEIGHBOR
+from diskhop.config.sampler import CHOOSING, FASTGCN, HGT, LADIES, LAYER_WISE, MARIUS, NEIGHBOR
 from diskhop.config.train import (
     ALL_NEIGHBORS,
     LINK,
@@ -51,6 +51,8 @@ MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
 # Nodes per hop at most, and as a share of the graph, so that small graphs are sampled, too. FastGCN draws from the
 # whole graph, where most nodes are no neighbours of the batch: with fewer, many lists of a sparse graph get none.
 _NODES_PER_HOP = {LADIES: (16384, 1 / 4), FASTGCN: (131072, 3 / 4)}
+# With hgt, as in its paper: a batch has some thousands of nodes.
+_NODES_PER_TYPE = 512
 
 
 def load_preset(name: str, model: str | None = None) -> dict[str, Any]:
@@ -239,6 +241,8 @@ def choose_batches(choices: Choices, num_nodes: int, num_edges: int) -> None:
         most, share = _NODES_PER_HOP[sampler]
         num_drawn = max(1, min(most, int(share * num_nodes)))
         choose("fanout", (num_drawn,) * layers, f"nodes per hop, for all lists together, of {num_nodes}")
+    elif sampler == HGT:
+        choose("fanout", (_NODES_PER_TYPE,) * layers, "nodes of each type per hop")
     elif sampler in CHOOSING:
         choose("fanout", (ALL_NEIGHBORS,) * layers, "batches have all edges among their nodes")
     else:

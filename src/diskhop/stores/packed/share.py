@@ -7,6 +7,7 @@ from typing import cast
 from diskhop.budget import format_bytes
 from diskhop.plans import StoreShare
 from diskhop.protocols import Table
+from diskhop.stores.packed.chunk import BLOCK_BYTES
 from diskhop.stores.packed.layout import Layout
 from diskhop.stores.packed.packer import packing_bytes
 from diskhop.stores.packed.sizes import (
@@ -69,6 +70,16 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     )
 
 
+def partition_bytes_for(table: Table, left_bytes: int) -> int:
+    """Bytes of the table that are packed at once, for which left_bytes suffice in addition to the smallest memory."""
+    smallest_bytes = packing_bytes(table, _SMALLEST_PARTITION_BYTES)
+    more_bytes = min(_PARTITION_BYTES - _SMALLEST_PARTITION_BYTES, left_bytes // 2)
+    # Partitions are whole blocks of rows: two larger ones may take a little more than twice the bytes added.
+    while more_bytes > 0 and packing_bytes(table, _SMALLEST_PARTITION_BYTES + more_bytes) - smallest_bytes > left_bytes:
+        more_bytes = max(0, more_bytes - BLOCK_BYTES)
+    return _SMALLEST_PARTITION_BYTES + more_bytes
+
+
 def _choose_packing(table: Table, room: StoreRoom, batch_own_rows: int, layout: Layout | None) -> tuple[int, int]:
     """Return the rows of the buffer for batches in flight, and the bytes of the table that are packed at once."""
     batch_bytes = batch_own_rows * table.row_bytes
@@ -77,7 +88,7 @@ def _choose_packing(table: Table, room: StoreRoom, batch_own_rows: int, layout: 
     room.take("packed rows", (num_batches - _LEAST_PACKED) * batch_bytes)
     partition_bytes = _SMALLEST_PARTITION_BYTES
     if layout is None:
-        partition_bytes = min(_PARTITION_BYTES, partition_bytes + room.left_bytes // 2)
+        partition_bytes = partition_bytes_for(table, room.left_bytes)
     room.take("packing", packing_bytes(table, partition_bytes) - packing_bytes(table, _SMALLEST_PARTITION_BYTES))
     room.reasons.append(
         f"Buffer for {num_batches} packed batches of up to {batch_own_rows} rows; "
