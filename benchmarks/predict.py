@@ -6,7 +6,7 @@ at least 10 times faster than NeighborLoader with all neighbours; GAT (4 heads o
 seconds per node at most 1.15 times those of a graph of a quarter the size; peak memory within budget and overhead.
 
 The largest table has the hidden rows. RAM: sums of all columns that the layers sum, by the core's kernel over lists in
-memory, then the layers' matrix products by the same backend, nothing else. NeighborLoader: all predictions of random
+memory, then the layers' matrix products by the same kernel, nothing else. NeighborLoader: all predictions of random
 seed nodes, in batches; seconds per seed node times all nodes. It gets more memory, since a batch of three whole hops
 does not fit. Overhead: peak memory of the same predictions over 1000 nodes, and 100 MB. Each turn has its own process;
 its files are not in the page cache. Weights are random.
@@ -42,6 +42,7 @@ from diskhop.nn.matmul.choice import fastest_products
 from diskhop.nn.models import GatLayer, Network, SageLayer
 from diskhop.planning.predict import StreamedPlan
 from diskhop.predicting.streamed.layers import num_tiles, streamed_layers
+from diskhop.predicting.streamed.row_products import RowProduct
 from diskhop.predicting.streamed.run import StreamedRun
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from propagate import DISK_ROUNDS, Size, find_graph
@@ -172,14 +173,14 @@ def in_memory(dataset: Dataset, case: Case, threads: int) -> Run:
 def multiplied(conv: torch.nn.Module, aggregates_first: bool, num_rows: int) -> Callable[[], None]:
     """Return a function that computes a SAGE layer's products for all rows, as one product of both weights."""
     assert isinstance(conv, SageLayer), "timed for SAGE alone"
-    products = fastest_products()
-    weight = torch.cat([conv.lin_l.weight, conv.lin_r.weight], dim=1 if aggregates_first else 0).detach()
+    weight = torch.cat([conv.lin_l.weight, conv.lin_r.weight], dim=1 if aggregates_first else 0)
+    product = RowProduct(fastest_products(), weight)
     operand = torch.randn(OPERAND_ROWS, weight.shape[1])
 
     def multiply() -> None:
         for start in range(0, num_rows, PRODUCT_ROWS):
             first = start % OPERAND_ROWS
-            products.multiply(operand[first : first + min(PRODUCT_ROWS, num_rows - start)], weight, None)
+            product.of_rows(operand[first : first + min(PRODUCT_ROWS, num_rows - start)])
 
     return multiply
 

@@ -1001,6 +1001,27 @@ def softmax_rows(
     classes. Raises ValueError for sizes that do not match.
     """
 
+# -- bind_split_linear.cpp --
+
+class SplitLinear:
+    """Linear layer of rows whose columns lie in several matrices; see split_linear.hpp."""
+
+    def __init__(self, weight: Any, bias: Any) -> None:
+        """weight: float32 (out_dim, in_dim). bias: (out_dim) or None. Raises ValueError for sizes that do not match."""
+
+    def apply(
+        self,
+        inputs: Sequence[tuple[Sequence[NDArray[np.float32]], NDArray[np.float32] | None]],
+        rectifies: bool,
+        out: Sequence[NDArray[np.float32]],
+        num_threads: int,
+    ) -> bool:
+        """Fill rows of the parts of out, rectified if asked to, and return whether all values are finite.
+
+        inputs: parts of the rows (rows, columns), next to one another, and a number per row that they are divided by or
+        None; only the first may be divided. Raises ValueError for sizes that do not match.
+        """
+
 # -- bind_streamed_lists.cpp --
 
 # Sums over lists of which some edges are in memory; see streamed_lists.hpp and streamed_attention.hpp. Each call adds

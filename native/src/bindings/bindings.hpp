@@ -32,6 +32,7 @@ void bind_propagate(nanobind::module_& module);
 void bind_rows(nanobind::module_& module);
 void bind_sampling(nanobind::module_& module);
 void bind_softmax(nanobind::module_& module);
+void bind_split_linear(nanobind::module_& module);
 void bind_streamed_lists(nanobind::module_& module);
 void bind_tiles(nanobind::module_& module);
 

@@ -25,6 +25,7 @@ NB_MODULE(_native, module) {
   diskhop::bind_rows(module);
   diskhop::bind_sampling(module);
   diskhop::bind_softmax(module);
+  diskhop::bind_split_linear(module);
   diskhop::bind_streamed_lists(module);
   diskhop::bind_tiles(module);
 }

@@ -139,7 +139,7 @@ def _layer_plan(work: StreamedWork, number: int, blocks: tuple[int, ...]) -> Lay
         aggregates_first=shape.aggregates_first,
         blocks=blocks,
         block_rows=work.block_rows(number),
-        row_edges=row_edges(shape, blocks[-1]),
+        row_edges=row_edges(work, number, blocks[-1]),
     )
 
 
@@ -159,7 +159,7 @@ def _most(phases: Sequence[Mapping[str, int]], name: str) -> int:
 
 
 def _costs(work: StreamedWork, layers: Sequence[LayerPlan], sizes: Sizes, threads: int) -> list[StepCost]:
-    costs = [first_step(work, sizes)]
+    costs = [first_step(work, sizes, threads)]
     for number, layer in enumerate(layers):
         last, num_others = np.array(layer.blocks[-1:]), np.array([layer.num_blocks - 1])
         costs += layer_steps(work, number, last, num_others, sizes, threads)

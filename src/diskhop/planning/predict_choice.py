@@ -95,7 +95,7 @@ class Search:
         work, disk = self._work, self._room.disk
         numbers = range(len(work.layers))
         for sizes in self._part_sizes():
-            first = first_step(work, sizes).seconds(disk).item()
+            first = first_step(work, sizes, self._room.threads).seconds(disk).item()
             most_of_last = [self._most_of_last(number, sizes) for number in numbers]
             for summed_rows in _doubled(sizes.part_rows, _MOST_SUMMED_ROWS, work.graph.num_nodes):
                 summed = replace(sizes, summed_rows=summed_rows)

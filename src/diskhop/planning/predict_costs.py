@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from diskhop.disk.model import DiskModel
 from diskhop.hops.tables import TILE_COLUMNS
-from diskhop.planning.predict_sizes import GraphCounts, LayerShape, Sizes, StreamedWork
+from diskhop.planning.predict_sizes import GraphCounts, Sizes, StreamedWork
 from diskhop.plans import StepPlan
 
 # Time of one core for an edge of a sum, and for each of its values: measured with blocks larger than the caches.
 _EDGE_SECONDS, _VALUE_SECONDS = 2e-9, 0.33e-9
-# Throughput of one core in products of matrices, with copies and activations of their rows.
-FLOPS_PER_SECOND = 50e9
+# Throughput of one core in products of matrices, with what moves their rows.
+FLOPS_PER_SECOND = 80e9
 # Workers share the memory's rate in sums. Threads of one worker wait for one another in each call.
 _WORKERS_POWER, _THREADS_POWER = 0.8, 0.5
 # Calls from Python: for a part with products, for one with sums alone, and for a stretch of edges.
@@ -64,11 +64,13 @@ class StepCost(NamedTuple):
         return float(np.sum(self.core_seconds))
 
 
-def first_step(work: StreamedWork, sizes: Sizes) -> StepCost:
+def first_step(work: StreamedWork, sizes: Sizes, threads: int) -> StepCost:
     """Return the step that makes table 0 of the features."""
     graph = work.graph
     read, written = graph.num_nodes * graph.feature_row_bytes, graph.tile_bytes(work.table_tiles(0))
-    return StepCost("read features", read, written, 0, _parts_seconds(graph, sizes.part_rows, sizes, _PART_SECONDS))
+    computing = _products_seconds(_row_flops(work, 0), graph, sizes, threads)
+    computing += _parts_seconds(graph, sizes.part_rows, sizes, _PART_SECONDS)
+    return StepCost("read features", read, written, 0, computing)
 
 
 def layer_steps(
@@ -93,16 +95,27 @@ def layer_steps(
     summing = _sums_seconds(graph, num_others, others, sizes.summed_rows, sizes, threads) + num_others * summed_parts
     steps.append(StepCost(f"{name}: first sums", before + num_others * lists, before, before, summing))
     computing = _sums_seconds(graph, 1, last, sizes.part_rows, sizes, threads) + _products_seconds(
-        shape, graph, sizes, threads
+        _row_flops(work, number + 1), graph, sizes, threads
     )
     computing = computing + _parts_seconds(graph, sizes.part_rows, sizes, _PART_SECONDS)
     steps.append(StepCost(name, filled + lists + before + own, out, filled, computing))
     return steps
 
 
-def row_edges(shape: LayerShape, last: int) -> float:
-    """Return the edges whose sums over the last block, of some tiles, take as long as a row's products."""
-    return shape.flops / FLOPS_PER_SECOND / (_EDGE_SECONDS + TILE_COLUMNS * last * _VALUE_SECONDS)
+def row_edges(work: StreamedWork, number: int, last: int) -> float:
+    """Return the edges whose sums over a layer's last block, of some tiles, take as long as a row's products."""
+    seconds = _row_flops(work, number + 1) / FLOPS_PER_SECOND
+    return seconds / (_EDGE_SECONDS + TILE_COLUMNS * last * _VALUE_SECONDS)
+
+
+def _row_flops(work: StreamedWork, number: int) -> float:
+    """Return the floating-point operations for a row of table `number`, by the layers before and after it."""
+    flops = 0.0
+    if number > 0 and work.layers[number - 1].aggregates_first:
+        flops += work.layers[number - 1].flops
+    if number < len(work.layers) and not work.layers[number].aggregates_first:
+        flops += work.layers[number].flops
+    return flops
 
 
 def _sums_seconds(graph: GraphCounts, num_blocks: Each, tiles: Each, rows: int, sizes: Sizes, threads: int) -> Each:
@@ -111,9 +124,9 @@ def _sums_seconds(graph: GraphCounts, num_blocks: Each, tiles: Each, rows: int, 
     return one_core / _busy_cores(graph, rows, sizes.workers, threads, _WORKERS_POWER)
 
 
-def _products_seconds(shape: LayerShape, graph: GraphCounts, sizes: Sizes, threads: int) -> float:
-    """Return the time of all products of a layer."""
-    one_core = graph.num_nodes * shape.flops / FLOPS_PER_SECOND
+def _products_seconds(row_flops: float, graph: GraphCounts, sizes: Sizes, threads: int) -> float:
+    """Return the time of the products for a table."""
+    one_core = graph.num_nodes * row_flops / FLOPS_PER_SECOND
     return one_core / _busy_cores(graph, sizes.part_rows, sizes.workers, threads, 1.0)
 
 

@@ -44,7 +44,7 @@ from diskhop.predicting.streamed.passes import (
     degrees_of,
     sum_parts,
 )
-from diskhop.predicting.streamed.row_step import RowsOfTable
+from diskhop.predicting.streamed.row_step import FeatureRows, HiddenRows, LayerRows, RowsOfTable
 from diskhop.predicting.streamed.source import FirstRows
 from diskhop.predicting.streamed.spare_files import SpareFiles
 from diskhop.predicting.streamed.tables import LayerTable
@@ -140,15 +140,12 @@ class Computation:
         def write(share: Share) -> None:
             first = share.start
             for part in self.open_features(self.plan.part_rows).parts(share.start, share.stop):
-                rows.make(first, share.rows(len(part)), partial(self._prepared, torch.from_numpy(part)))
+                rows.make(first, share.rows(len(part)), FeatureRows(self.network.prepare, torch.from_numpy(part)))
                 share.write(first, len(part))
                 first += len(part)
 
         with self._step("read features", 0), torch.no_grad():
             self._write_table(0, "reading features", write, float)
-
-    def _prepared(self, features: Tensor, which: slice) -> Tensor:
-        return self.network.prepare(features[which]).float()
 
     def _write_norms(self, number: int) -> None:
         """Write the norms of a layer with attention."""
@@ -210,7 +207,7 @@ class Computation:
                 earlier = self._earlier_sums(number, start, stop, pool)
                 owns = self._own_rows(number, start, stop, pool)
                 for part, sums, own in zip(parts, earlier, owns, strict=False):
-                    hidden = self._after(number, part, [*sums, part.sums], own)
+                    hidden = self._hidden(number, part, [*sums, part.sums], own)
                     rows.make(part.first_row, share.rows(len(part.sums)), hidden)
                     share.write(part.first_row, len(part.sums))
 
@@ -274,25 +271,16 @@ class Computation:
     def _score_band(self, number: int, name: str) -> Bands:
         return self.tables[number].bands(*self.network.layouts[number].bands([name]))
 
-    def _after(
-        self, number: int, part: PartSums, sums: Sequence[Rows], own: Sequence[Rows]
-    ) -> Callable[[slice], Tensor]:
-        """Return the function that computes a layer's output for a slice of a part."""
+    def _hidden(self, number: int, part: PartSums, sums: Sequence[Rows], own: Sequence[Rows]) -> HiddenRows:
+        """Return a layer's output for the rows of a part."""
         layer, layout, threads = self.network.layers[number], self.network.layouts[number], self.streaming.threads
         first_own = layout.bands(layer.own)[0] if layer.own else 0
-        summed = layout.columns(sums, layer.summed, threads)
         own_groups = {name: layout.columns(own, [name], threads, first_own) for name in layer.own}
         if layer.weighing == "mean":
             degrees = degrees_of(part.indptr)
         else:
             degrees = self.streaming.proper_degrees(part.first_row, part.indptr)
-
-        def hidden(which: slice) -> Tensor:
-            return layer.after(
-                summed.of(which), {name: group.of(which) for name, group in own_groups.items()}, degrees[which]
-            )
-
-        return hidden
+        return LayerRows(layer, layout.columns(sums, layer.summed, threads), own_groups, degrees)
 
     def _earlier_sums(self, number: int, start: int, stop: int, pool: BufferPool) -> Iterator[list[Rows]]:
         """Yield the parts of the sums that are written."""

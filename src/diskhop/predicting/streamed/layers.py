@@ -20,10 +20,9 @@ from diskhop.nn.layers.gat import GatLayer
 from diskhop.nn.layers.gcn import GcnLayer
 from diskhop.nn.layers.network import Network
 from diskhop.nn.layers.sage import SageLayer
-from diskhop.nn.matmul.products import Products
-from diskhop.nn.matmul.rectifier import Rectifier
 from diskhop.planning.predict_sizes import LayerShape
-from diskhop.predicting.streamed.split_columns import SplitColumns
+from diskhop.predicting.streamed.row_products import Operand, RowProduct
+from diskhop.predicting.streamed.split_columns import SplitColumns, may_be_finite
 
 Weighing = Literal["mean", "symmetric", "attention"]
 HIDDEN, _PRODUCT, _OWN, _SHORTCUT, SOURCE_SCORES, TARGET_SCORES = (
@@ -56,17 +55,16 @@ class StreamedLayer(ABC):
         self,
         network: Network,
         number: int,
-        products: Products,
         in_dim: int,
         out_dim: int,
         aggregates_first: bool,
     ) -> None:
-        self._products = products
         self.aggregates_first = aggregates_first
         self.out_dim = out_dim
         self._network = network
         self._number = number
         self._in_dim = in_dim
+        self._is_last = number == len(network.convs) - 1
         has_shortcut = number < len(network.shortcuts)
         self._shortcut: nn.Module | None = network.shortcuts[number] if has_shortcut else None
         self.groups: dict[str, int] = self._groups()
@@ -111,6 +109,12 @@ class StreamedLayer(ABC):
             out = out + (own[_SHORTCUT].joined() if is_mapped else self._shortcut(own[HIDDEN].joined()))
         return out.float()
 
+    def put(self, out: SplitColumns, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> bool:
+        """Fill columns with what after() returns; return False if any value is not finite, and maybe otherwise."""
+        rows = self.after(sums, own, degrees)
+        out.fill(rows)
+        return may_be_finite(rows)
+
     @abstractmethod
     def _before(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the groups without a shortcut's."""
@@ -145,13 +149,23 @@ class MeanLayer(StreamedLayer):
     def __init__(self, network: Network, number: int, conv: SageLayer) -> None:
         self._conv = conv
         in_dim, out_dim = int(conv.in_channels), int(conv.out_channels)
-        super().__init__(network, number, conv._products, in_dim, out_dim, in_dim <= out_dim)
-        self._both = torch.cat([conv.lin_l.weight, conv.lin_r.weight], dim=1).detach()
+        super().__init__(network, number, in_dim, out_dim, in_dim <= out_dim)
+        bias = conv.lin_l.bias
+        weight = torch.cat([conv.lin_l.weight, conv.lin_r.weight], dim=1 if self.aggregates_first else 0)
+        biases = bias if self.aggregates_first else torch.cat([torch.zeros_like(bias), bias])
+        self._both = RowProduct(conv._products, weight, biases)
 
     @property
     def is_rectified(self) -> bool:
         """See StreamedLayer."""
         return self.aggregates_first and self._network.only_rectifies(self._number)
+
+    def put(self, out: SplitColumns, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> bool:
+        """See StreamedLayer."""
+        is_product = self.is_rectified or (self.aggregates_first and self._is_last)
+        if self._shortcut is not None or not is_product:
+            return super().put(out, sums, own, degrees)
+        return self._both.put(out, *self._operands(sums, own, degrees), rectifies=self.is_rectified)
 
     def _groups(self) -> dict[str, int]:
         if self.aggregates_first:
@@ -164,23 +178,20 @@ class MeanLayer(StreamedLayer):
     def _before(self, hidden: Tensor) -> dict[str, Tensor]:
         if self.aggregates_first:
             return {HIDDEN: hidden}
-        to_sum, to_own = self._conv.lin_l, self._conv.lin_r
-        return {
-            _PRODUCT: self._products.linear(hidden, to_sum.weight),
-            _OWN: self._products.linear(hidden, to_own.weight, to_sum.bias),
-        }
+        product, own = self._both.of_rows(hidden).chunk(2, dim=1)
+        return {_PRODUCT: product, _OWN: own}
 
     def _after(self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> Tensor:
-        divisors = degrees.clamp(min=1)
         if not self.aggregates_first:
             out = torch.empty(len(degrees), self.out_dim)
-            sums.copy_to(out, divisors)
+            sums.copy_to(out, degrees.clamp(min=1))
             return out.add_(own[_OWN].joined())
-        rows = self._products.empty(len(degrees), 2 * self._in_dim, torch.float32)
-        sums.copy_to(rows[:, : self._in_dim], divisors)
-        own[HIDDEN].copy_to(rows[:, self._in_dim :])
-        rectifier = Rectifier(0.0, 0) if self.is_rectified else None
-        return self._products.linear(rows, self._both, self._conv.lin_l.bias, rectifier)
+        return self._both.of(*self._operands(sums, own, degrees), rectifies=self.is_rectified)
+
+    def _operands(
+        self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor
+    ) -> tuple[Operand, Operand]:
+        return Operand(sums, degrees.clamp(min=1)), Operand(own[HIDDEN])
 
 
 class SymmetricLayer(StreamedLayer):
@@ -191,7 +202,8 @@ class SymmetricLayer(StreamedLayer):
     def __init__(self, network: Network, number: int, conv: GcnLayer) -> None:
         self._conv = conv
         in_dim, out_dim = int(conv.in_channels), int(conv.out_channels)
-        super().__init__(network, number, conv._products, in_dim, out_dim, in_dim <= out_dim)
+        super().__init__(network, number, in_dim, out_dim, in_dim <= out_dim)
+        self._product = RowProduct(conv._products, conv.lin.weight, conv.bias if self.aggregates_first else None)
 
     def _groups(self) -> dict[str, int]:
         return {HIDDEN: self._in_dim} if self.aggregates_first else {_PRODUCT: self.out_dim}
@@ -199,13 +211,13 @@ class SymmetricLayer(StreamedLayer):
     def _before(self, hidden: Tensor) -> dict[str, Tensor]:
         if self.aggregates_first:
             return {HIDDEN: hidden}
-        return {_PRODUCT: self._products.linear(hidden, self._conv.lin.weight)}
+        return {_PRODUCT: self._product.of_rows(hidden)}
 
     def _after(self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> Tensor:
         rows = sums.joined() * symmetric_scales(degrees)
         if not self.aggregates_first:
             return rows if self._conv.bias is None else rows + self._conv.bias
-        return self._products.linear(rows, self._conv.lin.weight, self._conv.bias)
+        return self._product.of_rows(rows)
 
 
 class AttentionLayer(StreamedLayer):
@@ -218,7 +230,8 @@ class AttentionLayer(StreamedLayer):
         self.num_heads = int(conv.heads)
         self.head_dim = int(conv.out_channels)
         in_dim, out_dim = int(conv.in_channels), self.num_heads * self.head_dim
-        super().__init__(network, number, conv._products, in_dim, out_dim, self.num_heads == 1 and in_dim < out_dim)
+        super().__init__(network, number, in_dim, out_dim, self.num_heads == 1 and in_dim < out_dim)
+        self._product = RowProduct(conv._products, conv.lin.weight)
 
     @property
     def negative_slope(self) -> float:
@@ -241,12 +254,11 @@ class AttentionLayer(StreamedLayer):
         scores = {SOURCE_SCORES: sources, TARGET_SCORES: targets}
         if self.aggregates_first:
             return {HIDDEN: hidden, **scores}
-        heads = self._products.linear(hidden, weight).chunk(self.num_heads, dim=1)
+        heads = self._product.of_rows(hidden).chunk(self.num_heads, dim=1)
         return {**{f"head {number}": head for number, head in enumerate(heads)}, **scores}
 
     def _after(self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> Tensor:
-        rows = sums.joined()
-        out = self._products.linear(rows, self._conv.lin.weight).float() if self.aggregates_first else rows
+        out = self._product.of(Operand(sums)).float() if self.aggregates_first else sums.joined()
         return out.add(self._conv.bias)
 
 

@@ -7,7 +7,6 @@ from itertools import accumulate, pairwise
 
 from torch import Tensor
 
-from diskhop._native import split_columns
 from diskhop.hops.stream.parts import BandShape, Rows
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.predicting.streamed.layers import num_tiles
@@ -31,6 +30,11 @@ class Layout:
         ends = [*list(starts.values())[1:], column]
         edges = [TILE_COLUMNS * tiles for tiles in accumulate(blocks, initial=0)]
         self._bands = list(pairwise([*edges, *(end for end in ends if end > edges[-1])]))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the groups, in order."""
+        return tuple(self._dims)
 
     def has(self, name: str) -> bool:
         """Return whether there is a group of this name."""
@@ -57,9 +61,7 @@ class Layout:
     def pack(self, groups: Mapping[str, Tensor], out: Sequence[Rows], threads: int) -> None:
         """Fill rows of the table; padding stays as it is."""
         for name in self._dims:
-            values = groups[name].detach()
-            values = values if values.stride(1) == 1 else values.contiguous()
-            split_columns(values.numpy(), self.columns(out, [name], threads).arrays, threads)
+            self.columns(out, [name], threads).fill(groups[name].detach())
 
     def _places(self, name: str) -> list[tuple[int, int, int]]:
         """Return the bands of a group, and its columns in each: (band, first column, last + 1)."""

@@ -2,18 +2,68 @@
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from diskhop.hops.stream.parts import Rows
-from diskhop.predicting.streamed.layers import StreamedLayer
+from diskhop.predicting.streamed.layers import HIDDEN, StreamedLayer
 from diskhop.predicting.streamed.layout import Layout
+from diskhop.predicting.streamed.split_columns import SplitColumns, may_be_finite
 from diskhop.runtime.blocks import row_ranges
 
 KEPT = "kept"
+
+
+class HiddenRows(ABC):
+    """A layer's input, or the outputs, for the rows of a part."""
+
+    @abstractmethod
+    def of(self, which: slice) -> Tensor:
+        """Return some of the part's rows, float32 (rows, columns)."""
+
+    def put(self, which: slice, out: SplitColumns) -> bool:
+        """Fill columns with some of the part's rows; return False if any value is not finite, and maybe otherwise."""
+        rows = self.of(which)
+        out.fill(rows)
+        return may_be_finite(rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureRows(HiddenRows):
+    """Features. prepare: maps them to the first layer's input. features: of the part, (rows, columns)."""
+
+    prepare: Callable[[Tensor], Tensor]
+    features: Tensor
+
+    def of(self, which: slice) -> Tensor:
+        """See HiddenRows."""
+        return self.prepare(self.features[which]).float()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerRows(HiddenRows):
+    """Output of a layer. sums, own, degrees: see StreamedLayer.after(), of the part."""
+
+    layer: StreamedLayer
+    sums: SplitColumns
+    own: Mapping[str, SplitColumns]
+    degrees: Tensor
+
+    def of(self, which: slice) -> Tensor:
+        """See HiddenRows."""
+        return self.layer.after(*self._operands(which))
+
+    def put(self, which: slice, out: SplitColumns) -> bool:
+        """See HiddenRows."""
+        return self.layer.put(out, *self._operands(which))
+
+    def _operands(self, which: slice) -> tuple[SplitColumns, dict[str, SplitColumns], Tensor]:
+        own = {name: columns.of(which) for name, columns in self.own.items()}
+        return self.sums.of(which), own, self.degrees[which]
 
 
 class RowsOfTable:
@@ -40,23 +90,26 @@ class RowsOfTable:
         self._product_rows = product_rows
         self._on_bad_rows = on_bad_rows
         self._threads = threads
+        self._has_one_group = layout.names in ((KEPT,), (HIDDEN,))  # of the rows themselves
 
-    def make(self, first_row: int, out: Sequence[Rows], hidden_of: Callable[[slice], Tensor]) -> None:
-        """Fill rows of the table, float32 (rows, columns) of each band.
-
-        hidden_of: returns the layer's input, or the outputs, for a slice of the part's rows.
-        """
+    def make(self, first_row: int, out: Sequence[Rows], hidden: HiddenRows) -> None:
+        """Fill rows of the table, float32 (rows, columns) of each band."""
         for start, stop in row_ranges(len(out[0]), self._product_rows):
-            hidden = hidden_of(slice(start, stop))
-            if not math.isfinite(hidden.sum().item()):
-                self._require_finite(hidden, first_row + start)
-            self._layout.pack(self._groups(hidden), [band[start:stop] for band in out], self._threads)
+            which, bands = slice(start, stop), [band[start:stop] for band in out]
+            if self._has_one_group:
+                columns = self._layout.columns(bands, self._layout.names, self._threads)
+                if not hidden.put(which, columns):
+                    self._require_finite(columns.joined(), first_row + start)
+                continue
+            rows = hidden.of(which)
+            if not may_be_finite(rows):
+                self._require_finite(rows, first_row + start)
+            self._layout.pack(self._groups(rows), bands, self._threads)
 
     def _groups(self, hidden: Tensor) -> Mapping[str, Tensor]:
         return {KEPT: hidden, **({} if self._layer is None else self._layer.before(hidden))}
 
     def _require_finite(self, hidden: Tensor, first_row: int) -> None:
-        # The sum may overflow, so every value is checked.
         is_bad = ~torch.isfinite(hidden).all(dim=1)
         if is_bad.any():
             raise self._on_bad_rows([first_row + row for row in is_bad.nonzero().flatten().tolist()])

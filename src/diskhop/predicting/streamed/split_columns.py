@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from diskhop._native import join_columns
+from diskhop._native import join_columns, split_columns
 from diskhop.hops.stream.parts import Rows
 
 
@@ -40,3 +41,13 @@ class SplitColumns:
         """Copy the columns to out (rows, columns), divided by divisors (rows, 1) if there are any; all float32."""
         by_row = None if divisors is None else divisors.flatten().numpy()
         join_columns(self.arrays, out.numpy(), self.threads, by_row)
+
+    def fill(self, rows: Tensor) -> None:
+        """Copy rows to the columns, float32 (rows, columns)."""
+        values = rows if rows.stride(1) == 1 else rows.contiguous()
+        split_columns(values.numpy(), self.arrays, self.threads)
+
+
+def may_be_finite(rows: Tensor) -> bool:
+    """Return False if any value is not finite. The sum of finite values may overflow, too."""
+    return math.isfinite(rows.sum().item())
