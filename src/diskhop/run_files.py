@@ -15,6 +15,8 @@ SCHEMA_FILE = "schema.json"
 EVALUATION_FILE = "evaluation.json"
 MODEL_FILE = "model.safetensors"
 CHECKPOINT_FILE = "checkpoint.safetensors"
+# Folder of learned rows that exceed the memory.
+LEARNED_FOLDER = "learned"
 # In a folder of predictions: what is in it, and that it is whole.
 PREDICTIONS_FILE, SUCCESS_FILE = "_manifest.json", "_SUCCESS"
 

@@ -6,8 +6,8 @@ with the same bits as one that was never interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,10 +18,16 @@ from torch import nn
 from diskhop.budget import Budget
 from diskhop.config.learning import PLATEAU
 from diskhop.config.train import TrainConfig
+from diskhop.derived.scratch import scratch_folder, scratch_path
+from diskhop.embedding.rows.module import RowPlace
+from diskhop.embedding.rows.opened import drop_rows, find_stored_rows, keep_rows, open_rows
 from diskhop.errors import TrainingError
+from diskhop.io.atomic import make_directories
+from diskhop.io.engine import open_engine
 from diskhop.nn.reproducible import reproducible
 from diskhop.nn.schedules import count_plateaus
 from diskhop.protocols import Purpose
+from diskhop.run_files import LEARNED_FOLDER
 from diskhop.runs.better import is_better
 from diskhop.runs.callbacks import Callback, Callbacks, Patience
 from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
@@ -97,7 +103,7 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
             stack.enter_context(budget.reserve(name, num_bytes))
         trainer = Trainer(prepared.make_model, job.task, config, context.callback)
         before_bytes = max(0, resident_bytes("VmRSS") - job.resident)
-        state = _begin(job, context, folder, trainer)
+        state = _begin(job, context, folder, trainer, stack)
         if folder is not None:
             folder.write_schema(job.schema)
             folder.write_plan(plan)
@@ -157,9 +163,11 @@ class _Epochs:
         is_over = patience.is_exhausted
         while state.epoch < self.config.epochs and not is_over:
             record = self._train_epoch(state)
+            keep_rows(self.trainer.model)
             state = _advance(state, self.trainer, record, self.config.metric)
             if self.folder is not None:
                 self.folder.commit(state)
+            drop_rows(self.trainer.model, [state.model, state.best_model])
             is_over = callback.epoch_done(record)
         return state
 
@@ -184,8 +192,10 @@ class _Epochs:
         return float(config.plateau_factor**plateaus)
 
 
-def _begin(job: TrainingJob, context: RunContext, folder: ModelFolder | None, trainer: Trainer) -> TrainingState:
-    """Create the folder or resume its run; return the state to train from."""
+def _begin(
+    job: TrainingJob, context: RunContext, folder: ModelFolder | None, trainer: Trainer, stack: ExitStack
+) -> TrainingState:
+    """Create the folder or resume its run; return the state to train from. stack: keeps learned rows on disk open."""
     if job.warm_start is not None:
         # Before anything is written: parameters may not fit.
         job.warm_start.apply(trainer.model, trainer.optimizer)
@@ -195,6 +205,8 @@ def _begin(job: TrainingJob, context: RunContext, folder: ModelFolder | None, tr
         state = folder.resume(job.kind, job.prepared.config, context.dataset)
     elif folder is not None:
         folder.start(job.kind, job.prepared.config, context.dataset)
+    if find_stored_rows(trainer.model):
+        stack.enter_context(_opened_rows(job.prepared.config, context, trainer.model))
     if state is None:
         return _first_state(folder, trainer, job.warm_start)
     try:
@@ -205,6 +217,21 @@ def _begin(job: TrainingJob, context: RunContext, folder: ModelFolder | None, tr
             f"{context.out}: the checkpoint does not fit the model: {error}; train into a new folder"
         ) from error
     return state
+
+
+@contextmanager
+def _opened_rows(config: TrainConfig, context: RunContext, model: nn.Module) -> Iterator[None]:
+    """Open a model's rows on disk: in the run's folder, or without one in a scratch folder."""
+    with ExitStack() as stack:
+        if context.out is None:
+            parent = scratch_path(context.dataset.path, config.scratch or None)
+            folder = stack.enter_context(scratch_folder(parent))
+        else:
+            folder = context.out / LEARNED_FOLDER
+            make_directories(folder, context.injector)
+        engine = open_engine(config.engine).engine
+        stack.enter_context(open_rows(model, RowPlace(folder, engine, context.injector)))
+        yield
 
 
 def _first_state(folder: ModelFolder | None, trainer: Trainer, warm_start: StartingPoint | None) -> TrainingState:

@@ -6,6 +6,7 @@ step costs what the batch is large, whatever the number of nodes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,17 +18,42 @@ from diskhop._native import RowUpdater
 from diskhop.protocols import NodeIds
 
 DEFAULT_LR = 0.05
-_EPSILON = 1e-10
+# Name of the rows in a state_dict().
+VALUES = "values"
+EPSILON = 1e-10
 _FLOAT_BYTES = 4
 # Copies of a run with checkpoints: the model's, the one that is written, and that of the best model.
 COPIES = 3
-# Rows that are drawn at a time.
+# Rows with a random generator of their own.
 _BLOCK_ROWS = 1 << 16
+# Rows of them that are drawn at a time.
+_DRAWN_ROWS = 1 << 12
 
 
 def embedding_bytes(num_rows: int, dim: int) -> int:
     """Return the memory of a type's embeddings and of their Adagrad state, in bytes."""
     return num_rows * (dim + 1) * _FLOAT_BYTES
+
+
+def initial_blocks(num_rows: int, dim: int, seed: int, key: int, rows_at_once: int) -> Iterator[NDArray[np.float32]]:
+    """Yield the initial values of all rows in blocks (rows_at_once, dim), of which the last may be shorter.
+
+    They are normal with variance 1 / dim, and do not depend on rows_at_once. A block is valid until the next one.
+    """
+    block = np.empty((min(rows_at_once, num_rows), dim), np.float32)
+    random = np.random.default_rng()
+    for first in range(0, num_rows, rows_at_once):
+        stop = min(first + rows_at_once, num_rows)
+        start = first
+        while start < stop:
+            number, within = divmod(start, _BLOCK_ROWS)
+            if within == 0:
+                random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, key, number])))
+            end = min(stop, (number + 1) * _BLOCK_ROWS)
+            random.standard_normal(out=block[start - first : end - first], dtype=np.float32)
+            start = end
+        block *= dim**-0.5
+        yield block[: stop - first]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,11 +76,10 @@ class NodeEmbeddings:
     def __init__(self, num_rows: int, dim: int, *, seed: int, key: int = 0) -> None:
         self.values: NDArray[np.float32] = np.empty((num_rows, dim), np.float32)
         self.squares: NDArray[np.float32] = np.zeros((num_rows, 1), np.float32)
-        for number, start in enumerate(range(0, num_rows, _BLOCK_ROWS)):
-            block = self.values[start : start + _BLOCK_ROWS]
-            random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, key, number])))
-            random.standard_normal(out=block, dtype=np.float32)
-            block *= dim**-0.5
+        first = 0
+        for block in initial_blocks(num_rows, dim, seed, key, _DRAWN_ROWS):
+            self.values[first : first + len(block)] = block
+            first += len(block)
         self._reads: list[_Read] = []
         self._updater = RowUpdater(torch.get_num_threads())
 
@@ -80,7 +105,7 @@ class NodeEmbeddings:
             ids, grads = np.concatenate([ids for ids, _ in reads]), torch.cat([grad for _, grad in reads])
             if weight != 1.0:
                 grads /= weight
-            self._updater.update(self.values, self.squares, torch.from_numpy(ids), grads, lr, _EPSILON)
+            self._updater.update(self.values, self.squares, torch.from_numpy(ids), grads, lr, EPSILON)
 
 
 class LearnedRows(nn.Module):
@@ -90,7 +115,7 @@ class LearnedRows(nn.Module):
         super().__init__()
         self._embeddings = NodeEmbeddings(num_rows, dim, seed=seed, key=key)
         # Views: what is loaded into them is loaded into the embeddings.
-        self.register_buffer("values", torch.from_numpy(self._embeddings.values))
+        self.register_buffer(VALUES, torch.from_numpy(self._embeddings.values))
         self.register_buffer("squares", torch.from_numpy(self._embeddings.squares))
 
     def forward(self, ids: NodeIds) -> Tensor:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import xxhash
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from diskhop.budget import Budget
 from diskhop.config.train import ALL_NEIGHBORS
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import MadeFeatures
+from diskhop.embedding.rows.versions import RowsOfVersion
 from diskhop.hops.stream.features import FeatureReader, reading_features_bytes
 from diskhop.nn.reproducible import reproducible
 from diskhop.nn.typed.embeddings import embedding_bytes
@@ -35,17 +37,25 @@ _BLOCK_BYTES = 1 << 20
 class GivenRows:
     """Rows of node types whose features are not stored.
 
-    learned: rows that the model has learned, float32 (nodes, hidden), by type.
+    learned: rows that the model has learned, float32 (nodes, hidden), by type, in memory or on disk.
     made: features that stand in for those of other types.
     """
 
-    learned: Mapping[str, Tensor]
+    learned: Mapping[str, Tensor | RowsOfVersion]
     made: Mapping[str, MadeFeatures]
 
     @property
     def learned_bytes(self) -> int:
         """Memory of the learned rows, as the run has them."""
-        return sum(embedding_bytes(*rows.shape) for rows in self.learned.values())
+        return sum(embedding_bytes(*rows.shape) for rows in self.learned.values() if isinstance(rows, Tensor))
+
+
+def digest_of(rows: Tensor | RowsOfVersion) -> str:
+    """Return a checksum of learned rows. Raises ReadError for a damaged file."""
+    if isinstance(rows, RowsOfVersion):
+        rows.check()
+        return f"{rows.checksum:016x}"
+    return xxhash.xxh3_64_hexdigest(rows.contiguous().numpy().tobytes())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

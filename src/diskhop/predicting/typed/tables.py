@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import xxhash
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.type_map import TypeMap
@@ -30,7 +29,7 @@ from diskhop.predicting.disk import ALL_FREE, DiskSpace
 from diskhop.predicting.hop_rows import SomeColumns
 from diskhop.predicting.row_files import RANGE_BYTES, RowFile
 from diskhop.predicting.rows import RowTable
-from diskhop.predicting.typed.first_rows import FirstTable, GivenRows
+from diskhop.predicting.typed.first_rows import FirstTable, GivenRows, digest_of
 from diskhop.predicting.typed.layers import TypedLayer
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
@@ -223,6 +222,6 @@ class TypedPrediction:
         """Yield everything else that tables depend on."""
         yield sorted(self.given.made.items())
         for name, rows in self.given.learned.items():
-            yield name, xxhash.xxh3_64_hexdigest(rows.contiguous().numpy().tobytes())
+            yield name, digest_of(rows)
         yield list(self.fanouts), self.run_by.seed, self.range_bytes, torch.__version__
         yield from describe_module("network", self.network)

@@ -6,15 +6,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from torch import Tensor
+
+from diskhop._native import Engine
 from diskhop.config.train import ALL_NEIGHBORS
 from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.embedding.rows.module import VERSION
+from diskhop.embedding.rows.versions import RowsOfVersion, version_path
+from diskhop.nn.typed.embeddings import VALUES
 from diskhop.predicting.batched.batches import LayerRun
 from diskhop.predicting.disk import DiskSpace
 from diskhop.predicting.typed.first_rows import GivenRows
 from diskhop.predicting.typed.tables import TypedPrediction
+from diskhop.run_files import LEARNED_FOLDER
 from diskhop.runs.nodes.opened import OpenClassifier
-from diskhop.runs.typed.model import learned_name, make_network, types_of_run
+from diskhop.runs.typed.model import RunTypes, learned_name, make_network, types_of_run
 from diskhop.runs.typed.prepare import merge_types
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import WorkFolder
@@ -42,8 +49,8 @@ def open_typed(
     types = types_of_run(merged, config)
     network = make_network(types, config, (config.target,), classifier.num_outputs)
     classifier.load_into(network, "network.")
-    parameters = classifier.parameters
-    given = GivenRows({name: parameters[learned_name(name)] for name in types.learned}, types.made)
+    engine = run_by.tools.engine
+    given = GivenRows({name: _learned(classifier, types, name, engine) for name in types.learned}, types.made)
     fanouts = list(fanout or (ALL_NEIGHBORS,)) * (1 if len(fanout) == config.layers else config.layers)
     with run_by.budget.reserve("learned features", given.learned_bytes):
         yield TypedPrediction(
@@ -56,3 +63,13 @@ def open_typed(
             space=space,
             progress=progress,
         )
+
+
+def _learned(classifier: OpenClassifier, types: RunTypes, node_type: str, engine: Engine) -> Tensor | RowsOfVersion:
+    """Return the learned rows of a type, from the model's file or from one of their own."""
+    name, parameters = learned_name(node_type), classifier.parameters
+    if f"{name}.{VERSION}" not in parameters:
+        return parameters[f"{name}.{VALUES}"]
+    number, checksum = parameters[f"{name}.{VERSION}"].tolist()
+    path = version_path(classifier.path / LEARNED_FOLDER, node_type, number)
+    return RowsOfVersion(path, types.place.layouts[node_type], engine, checksum)

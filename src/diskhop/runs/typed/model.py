@@ -9,20 +9,18 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.nn.module_dict import ModuleDict
 
-from diskhop.budget import format_bytes
 from diskhop.config.train import LEARNED
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_link import AnyTypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import MadeFeatures, made_features
-from diskhop.errors import ConfigError
+from diskhop.embedding.rows.module import StoredRows
 from diskhop.nn.matmul.products import Products, require_products
-from diskhop.nn.typed.embeddings import COPIES, LearnedRows, embedding_bytes
+from diskhop.nn.typed.embeddings import LearnedRows
 from diskhop.nn.typed.models import TypedOptions, build_typed_model
 from diskhop.nn.typed.network import TypedNetwork
 from diskhop.nn.typed.schema import TypedSchema
-
-_MOST_LEARNED_SHARE = 0.75
+from diskhop.runs.typed.learned import LearnedPlace, place_learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +29,25 @@ class RunTypes:
 
     stored: columns of the features of the types that have some.
     learned: number of nodes of the types whose rows are learned.
+    place: of the learned rows.
     made: features that stand in for those of other types.
     schema: types as the network knows them.
     """
 
     stored: Mapping[str, int]
     learned: Mapping[str, int]
+    place: LearnedPlace
     made: Mapping[str, MadeFeatures]
     schema: TypedSchema
 
-    def held(self, hidden: int) -> dict[str, int]:
+    @property
+    def held(self) -> dict[str, int]:
         """Bytes of the budget that learned rows take, by name."""
-        num_bytes = sum(embedding_bytes(count, hidden) for count in self.learned.values())
-        if not num_bytes:
-            return {}
-        return {"learned features": num_bytes, "checkpoints of learned features": COPIES * num_bytes}
+        return self.place.held()
 
 
 def types_of_run(merged: Dataset, config: AnyTypedConfig) -> RunTypes:
-    """Return where rows come from. Raises ConfigError if learned rows are most of the memory."""
+    """Return where rows come from."""
     types = merged.types
     assert types is not None
     stored, learned, made = {}, {}, {}
@@ -61,15 +59,8 @@ def types_of_run(merged: Dataset, config: AnyTypedConfig) -> RunTypes:
         else:
             made[name] = made_features(config.features, merged.path, nodes.num_nodes, config.seed)
     dims = {name: stored.get(name, 0) or (made[name].dim if name in made else 0) for name in types.node_types}
-    found = RunTypes(stored, learned, made, TypedSchema(dims, tuple(edges.ends for edges in types.edges)))
-    needed = sum(found.held(config.hidden).values())
-    if needed > _MOST_LEARNED_SHARE * config.memory_bytes:
-        raise ConfigError(
-            f"rows of {', '.join(learned)}, which have no features, would take {format_bytes(needed)} to learn, of "
-            f"--memory {format_bytes(config.memory_bytes)}: use --features random, a smaller --hidden, or --memory "
-            f"{-(-int(needed / _MOST_LEARNED_SHARE) // 1_000_000)}MB"
-        )
-    return found
+    place = place_learned(learned, config.hidden, config.memory_bytes)
+    return RunTypes(stored, learned, place, made, TypedSchema(dims, tuple(edges.ends for edges in types.edges)))
 
 
 class TypedModel(nn.Module):
@@ -77,16 +68,12 @@ class TypedModel(nn.Module):
 
     def __init__(self, network: TypedNetwork, types: RunTypes, config: AnyTypedConfig) -> None:
         super().__init__()
-        hidden = config.hidden
         self._rate = config.embedding_lr
         self.network = network
         self.learned = ModuleDict(
-            {
-                name: LearnedRows(count, hidden, seed=config.seed, key=key)
-                for key, (name, count) in enumerate(types.learned.items())
-            }
+            {name: _learned_rows(types.place, name, config.seed, key) for key, name in enumerate(types.learned)}
         )
-        self.held = types.held(hidden)
+        self.held = types.held
 
     def forward(self, x: Mapping[str, Tensor], inputs: Any) -> Tensor:
         """Return outputs of the seeds. x: rows of the types that are not learned. inputs: a TypedInputs."""
@@ -105,9 +92,16 @@ class TypedModel(nn.Module):
             learned.step(factor * self._rate, weight)
 
 
+def _learned_rows(place: LearnedPlace, name: str, seed: int, key: int) -> nn.Module:
+    layout = place.layouts[name]
+    if place.is_on_disk:
+        return StoredRows(name, layout, place.cache_bytes[name], seed=seed, key=key)
+    return LearnedRows(layout.num_rows, layout.dim, seed=seed, key=key)
+
+
 def learned_name(node_type: str) -> str:
-    """Return the name of a type's learned rows among the parameters of a TypedModel."""
-    return f"learned.{ModuleDict.to_internal_key(node_type)}.values"
+    """Return the name of a type's learned rows in a TypedModel."""
+    return f"learned.{ModuleDict.to_internal_key(node_type)}"
 
 
 def make_model(merged: Dataset, config: TypedConfig) -> TypedModel:

@@ -64,6 +64,8 @@ def prepare_typed(
     merged = merge_types(dataset, config, budget, callback.prepared)
     types = merged.types
     assert types is not None
+    if described := types_of_run(merged, config).place.describe():
+        callback.announced(described)
     first_row = types.first_row(config.target)
     seeds = _merged_seeds(task.seeds, first_row)
     workload = typed_workload(merged, config, seeds, task)
@@ -127,7 +129,7 @@ def typed_workload(merged: Dataset, config: TypedConfig, seeds: SplitSeeds, task
 
     parts = ((Purpose.TRAIN, seeds.train), (Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
     seed_sets = [seed_set(purpose, rows) for purpose, rows in parts if rows is not None]
-    held = {**task.held, **found.held(config.hidden)}
+    held = {**task.held, **found.held}
     has_features = merged.features() is not None
     workload = workload_of(config, seed_sets, held, measure_step if has_features else None)
     return replace(workload, values=SPLIT_BYTES, reads_lent_rows=False)

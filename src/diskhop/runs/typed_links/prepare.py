@@ -59,7 +59,7 @@ def typed_link_workload(
         with reproducible(config.threads):
             return measure_step_seconds(partial(make_link_model, merged, config, target), config.lr, (x, inputs))
 
-    held = {**held_bytes(config, task), **found.held(config.hidden), **others}
+    held = {**held_bytes(config, task), **found.held, **others}
     seed_sets = [passes.seed_set(purpose) for purpose in task.used]
     workload = workload_of(config, seed_sets, held, measure_step if merged.features() is not None else None)
     return replace(workload, values=SPLIT_BYTES.plus(message_bytes(config, task)), reads_lent_rows=False)
@@ -81,6 +81,8 @@ def prepare_typed_links(
     check_negatives(config, target)
     callback.announced(f"Split of edges: {task.split.described}")
     merged = merge_types(dataset, config, budget, callback.prepared)
+    if described := types_of_run(merged, config).place.describe():
+        callback.announced(described)
     split = open_split(merged, task.split, config.scratch or None, budget, progress=callback.prepared)
     graphs = split.train_graph, split.test_graph
     passes = typed_passes(graphs[0], config, target, {each: split.links[PART_OF[each]] for each in task.used})

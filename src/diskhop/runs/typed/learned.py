@@ -1,0 +1,72 @@
+"""Where the learned rows of a run are: in memory with their checkpoints, or on disk with some pages in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from diskhop.budget import format_bytes
+from diskhop.embedding.rows.layout import RowLayout
+from diskhop.embedding.rows.versions import COPYING_BYTES
+from diskhop.nn.typed.embeddings import COPIES, embedding_bytes
+
+# Learned rows stay in memory if they and their checkpoints take at most this share of it.
+_MOST_LEARNED_SHARE = 0.75
+# Part of the memory in which pages of rows on disk are cached: every batch needs other ones.
+_CACHED_PART = 4
+_SMALLEST_CACHE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedPlace:
+    """Learned rows of all types.
+
+    layouts: their files, by type.
+    cache_bytes: memory for pages of each type; empty if the rows are in memory.
+    """
+
+    layouts: Mapping[str, RowLayout]
+    cache_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the rows are on disk."""
+        return bool(self.cache_bytes)
+
+    def describe(self) -> str:
+        """One line for people about rows on disk, '' for none."""
+        if not self.is_on_disk:
+            return ""
+        of_types = ", ".join(self.layouts)
+        num_bytes = format_bytes(sum(layout.file_bytes for layout in self.layouts.values()))
+        cached = format_bytes(sum(self.cache_bytes.values()))
+        return f"Learned rows of {of_types} on disk: {num_bytes}, of which {cached} are cached in memory"
+
+    def held(self) -> dict[str, int]:
+        """Bytes of the budget by name."""
+        if self.is_on_disk:
+            return {"learned features": sum(self.cache_bytes.values()), "copies of learned features": COPYING_BYTES}
+        num_bytes = _row_bytes(self.layouts)
+        if not num_bytes:
+            return {}
+        return {"learned features": num_bytes, "checkpoints of learned features": COPIES * num_bytes}
+
+
+def place_learned(counts: Mapping[str, int], dim: int, memory_bytes: int) -> LearnedPlace:
+    """Place learned rows: in memory if their checkpoints fit too, else on disk with a cache that types share by size.
+
+    counts: nodes by type. dim: values of a row.
+    """
+    layouts = {name: RowLayout(num_rows=count, dim=dim) for name, count in counts.items()}
+    if (1 + COPIES) * _row_bytes(layouts) <= _MOST_LEARNED_SHARE * memory_bytes:
+        return LearnedPlace(layouts)
+    total = sum(layout.file_bytes for layout in layouts.values())
+    cached = {}
+    for name, layout in layouts.items():
+        wanted = max(_SMALLEST_CACHE_BYTES, memory_bytes // _CACHED_PART * layout.file_bytes // max(1, total))
+        cached[name] = layout.cache_bytes(layout.pages_in(wanted))
+    return LearnedPlace(layouts, cached)
+
+
+def _row_bytes(layouts: Mapping[str, RowLayout]) -> int:
+    return sum(embedding_bytes(layout.num_rows, layout.dim) for layout in layouts.values())
