@@ -17,7 +17,7 @@ from diskhop.budget import Budget, format_bytes
 from diskhop.disk.model import DiskModel
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.planning.predict_choice import Room, choose_sizes
-from diskhop.planning.predict_costs import StepCost, first_step, layer_steps, row_edges
+from diskhop.planning.predict_costs import StepCost, first_step, layer_steps
 from diskhop.planning.predict_sizes import (
     LayerPlan,
     LayerShape,
@@ -139,7 +139,6 @@ def _layer_plan(work: StreamedWork, number: int, blocks: tuple[int, ...]) -> Lay
         aggregates_first=shape.aggregates_first,
         blocks=blocks,
         block_rows=work.block_rows(number),
-        row_edges=row_edges(work, number, blocks[-1]),
     )
 
 

@@ -102,12 +102,6 @@ def layer_steps(
     return steps
 
 
-def row_edges(work: StreamedWork, number: int, last: int) -> float:
-    """Return the edges whose sums over a layer's last block, of some tiles, take as long as a row's products."""
-    seconds = _row_flops(work, number + 1) / FLOPS_PER_SECOND
-    return seconds / (_EDGE_SECONDS + TILE_COLUMNS * last * _VALUE_SECONDS)
-
-
 def _row_flops(work: StreamedWork, number: int) -> float:
     """Return the floating-point operations for a row of table `number`, by the layers before and after it."""
     flops = 0.0

@@ -81,13 +81,11 @@ class LayerPlan:
     aggregates_first: see LayerShape.
     blocks: tiles of each block, in order. Sums of the last one go on to the products without being written.
     block_rows: rows of a block.
-    row_edges: a row's products take as long as the last block's sums over this many edges.
     """
 
     aggregates_first: bool
     blocks: tuple[int, ...]
     block_rows: int
-    row_edges: float
 
     @property
     def num_blocks(self) -> int:

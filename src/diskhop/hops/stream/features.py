@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -40,8 +40,11 @@ class FeatureReader:
         """Values per row."""
         return self._dim
 
-    def parts(self, start: int, stop: int, into: Rows | None = None) -> Iterator[Rows]:
-        """Yield rows start to stop, (part_rows, width); see TileReader."""
+    def parts(self, firsts: Iterable[int], stop: int) -> Iterator[Rows]:
+        """Yield parts, given the first row of each, up to row stop: (part_rows, width).
+
+        A part is valid until the next one is requested.
+        """
         reads: dict[int, RowReads] = {}
 
         def submit(first: int, slot: int) -> int:
@@ -51,13 +54,9 @@ class FeatureReader:
                 self._file, planned.offsets, planned.lengths, self._slots[slot], planned.places, planned.required
             )
 
-        for first, slot in prefetched(self._engine, range(start, stop, self._part_rows), submit, NUM_SLOTS):
+        for first, slot in prefetched(self._engine, firsts, submit, NUM_SLOTS):
             count = min(self._part_rows, stop - first)
-            values = self._decoded(self._slots[slot][reads[slot].skipped_bytes :], count)
-            if into is not None:
-                into[first - start : first - start + count] = values
-                values = into[first - start : first - start + count]
-            yield values
+            yield self._decoded(self._slots[slot][reads[slot].skipped_bytes :], count)
 
     def _decoded(self, content: np.ndarray[tuple[int], np.dtype[np.uint8]], count: int) -> Rows:
         table = self._table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,20 +76,20 @@ class ListStream:
         slot_bytes = _slot_bytes(num_stretch_edges, lists.index_bytes, lists.num_edges)
         self._slots = [pool.take(slot_bytes) for _ in range(_NUM_SLOTS)]
 
-    def stretches(self, start: int, stop: int) -> Iterator[Stretch]:
-        """Yield the stretches of rows start to stop, part by part; start is a multiple of the part's rows.
+    def stretches(self, firsts: Iterable[int], stop: int) -> Iterator[Stretch]:
+        """Yield the stretches of parts, given the first row of each, up to row stop.
 
-        A part without edges has one stretch without any.
+        First rows ascend. A part without edges has one stretch without any.
         """
         dtype = np.dtype("<u4") if self._lists.index_bytes == 4 else np.dtype("<i8")
-        for cut, slot in prefetched(self._engine, self._cuts(start, stop), self._submit, _NUM_SLOTS):
+        for cut, slot in prefetched(self._engine, self._cuts(firsts, stop), self._submit, _NUM_SLOTS):
             begin = self._offset(cut.first_edge)
             content = self._slots[slot][begin % self._alignment :]
             indices = content[: (cut.end_edge - cut.first_edge) * self._lists.index_bytes].view(dtype)
             yield Stretch(cut.first_row, cut.indptr, cut.first_edge, indices, cut.is_last)
 
-    def _cuts(self, start: int, stop: int) -> Iterator[_Cut]:
-        for first_row, indptr in indptr_parts(self._lists, start, stop, self._part_rows):
+    def _cuts(self, firsts: Iterable[int], stop: int) -> Iterator[_Cut]:
+        for first_row, indptr in indptr_parts(self._lists, firsts, stop, self._part_rows):
             edge, end_edge = int(indptr[0]), int(indptr[-1])
             while True:
                 cut = min(end_edge, (edge // self._stretch_edges + 1) * self._stretch_edges)
@@ -119,19 +119,20 @@ def edge_rows(stretch: Stretch) -> NDArray[Any]:
     return np.repeat(rows, edges[1:] - edges[:-1]).astype(stretch.indices.dtype)
 
 
-def indptr_parts(lists: Lists, start: int, stop: int, part_rows: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield (first row, indptr of the part's rows) of the parts of rows start to stop."""
+def indptr_parts(
+    lists: Lists, firsts: Iterable[int], stop: int, part_rows: int
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield (first row, indptr of the part's rows) of parts, given the first row of each, up to row stop."""
     at_once = max(1, _INDPTR_ROWS // part_rows) * part_rows
-    for first in range(start, stop, at_once):
-        last = min(first + at_once, stop)
-        indptr = np.fromfile(lists.indptr_path, "<i8", last - first + 1, offset=lists.indptr_offset + 8 * first)
-        for row in range(first, last, part_rows):
-            yield row, indptr[row - first : min(row + part_rows, last) - first + 1]
-
-
-def edges_before(lists: Lists, row: int) -> int:
-    """Return the number of edges of all rows before one."""
-    return int(np.fromfile(lists.indptr_path, "<i8", 1, offset=lists.indptr_offset + 8 * row)[0])
+    known_first, known_stop = 0, 0
+    indptr: NDArray[np.int64] = np.zeros(0, np.int64)
+    for first in firsts:
+        last = min(first + part_rows, stop)
+        if not known_first <= first < last <= known_stop:
+            known_first, known_stop = first, min(first + at_once, stop)
+            offset = lists.indptr_offset + 8 * first
+            indptr = np.fromfile(lists.indptr_path, "<i8", known_stop - first + 1, offset=offset)
+        yield first, indptr[first - known_first : last - known_first + 1]
 
 
 def _slot_bytes(num_stretch_edges: int, index_bytes: int, num_edges: int) -> int:

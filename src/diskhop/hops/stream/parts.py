@@ -7,7 +7,7 @@ band of all rows lies in memory as on disk. A *part* is part_rows rows in adjace
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -162,10 +162,10 @@ class BandReader:
         self._file = bands.open("read", part_rows)
         self._slots = [_Slot(pool, bands.widths, part_rows) for _ in range(NUM_SLOTS)]
 
-    def parts(self, start: int, stop: int) -> Iterator[list[Rows]]:
-        """Yield rows start to stop, part by part: (part_rows, columns) of each band.
+    def parts(self, firsts: Iterable[int], stop: int) -> Iterator[list[Rows]]:
+        """Yield parts, given the first row of each, up to row stop: (part_rows, columns) of each band.
 
-        start is a multiple of part_rows. A part is valid until the next one is requested.
+        First rows are multiples of part_rows. A part is valid until the next one is requested.
         """
 
         def submit(first: int, slot: int) -> int:
@@ -174,7 +174,7 @@ class BandReader:
             offsets, lengths, places = self._bands.transfers(first, num_rows, self._part_rows)
             return self._engine.submit_read(self._file, offsets, lengths, self._slots[slot].content, places)
 
-        for first, slot in prefetched(self._engine, range(start, stop, self._part_rows), submit, NUM_SLOTS):
+        for first, slot in prefetched(self._engine, firsts, submit, NUM_SLOTS):
             yield self._slots[slot].rows(min(self._part_rows, stop - first))
 
 

@@ -59,7 +59,7 @@ class Scan:
         stream = ListStream(lists, _PART_ROWS, edges, tools.engine, BufferPool(0))
         with destination_errors(path), path.open("wb") as file:
             loops = np.zeros(_PART_ROWS, np.int32)
-            for stretch in stream.stretches(0, lists.num_nodes):
+            for stretch in stream.stretches(range(0, lists.num_nodes, _PART_ROWS), lists.num_nodes):
                 if len(stretch.indices):
                     num_sources = max(num_sources, int(stretch.indices.max()) + 1)
                 if not self.counts_loops:

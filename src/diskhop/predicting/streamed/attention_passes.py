@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,20 +50,14 @@ class HeadColumns(NamedTuple):
 
 
 class TargetRows:
-    """Rows of a band, one part after the other."""
+    """Rows of a band, one part after the other. firsts: first row of each part. stop: last row + 1."""
 
-    def __init__(self, band: Bands, streaming: Streaming, stop: int) -> None:
-        self._band = band
-        self._streaming = streaming
-        self._stop = stop
-        self._parts: Iterator[list[Rows]] | None = None
+    def __init__(self, band: Bands, streaming: Streaming, firsts: Iterable[int], stop: int) -> None:
+        reader = BandReader(band, streaming.part_rows, streaming.engine, BufferPool(0))
+        self._parts = reader.parts(firsts, stop)
 
-    def of(self, first_row: int, num_rows: int) -> Rows:
-        """Return the next part; the first call says where they begin."""
-        if self._parts is None:
-            streaming = self._streaming
-            reader = BandReader(self._band, streaming.part_rows, streaming.engine, BufferPool(0))
-            self._parts = reader.parts(first_row, self._stop)
+    def next(self, num_rows: int) -> Rows:
+        """Return the next part, of some rows."""
         (part,) = next(self._parts)
         assert len(part) == num_rows
         return part
@@ -91,7 +85,7 @@ class AttentionNorms:
 
     def begin(self, first_row: int, sums: Rows) -> None:
         """See Summer."""
-        self._target_scores = self._targets.of(first_row, len(sums))[:, : self._layer.num_heads]
+        self._target_scores = self._targets.next(len(sums))[:, : self._layer.num_heads]
         sums[:, : self._layer.num_heads] = -np.inf
         sums[:, self._layer.num_heads :] = 0
 
@@ -157,8 +151,8 @@ class AttentionSums:
 
     def begin(self, first_row: int, sums: Rows) -> None:
         """See Summer."""
-        self._target_scores = self._scores.of(first_row, len(sums))[:, : self._layer.num_heads]
-        self._target_norms = self._norms.of(first_row, len(sums))[:, : 2 * self._layer.num_heads]
+        self._target_scores = self._scores.next(len(sums))[:, : self._layer.num_heads]
+        self._target_norms = self._norms.next(len(sums))[:, : 2 * self._layer.num_heads]
         sums[:] = 0
 
     def add(self, stretch: Stretch, sums: Rows) -> None:

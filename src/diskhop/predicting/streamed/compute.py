@@ -21,7 +21,6 @@ from torch import Tensor
 from diskhop._native import BufferPool
 from diskhop.budget import Budget
 from diskhop.derived.scratch import free_bytes
-from diskhop.hops.stream.lists import edges_before
 from diskhop.hops.stream.parts import BandReader, Bands, Rows
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.planning.predict import StreamedPlan
@@ -48,14 +47,12 @@ from diskhop.predicting.streamed.row_step import FeatureRows, HiddenRows, LayerR
 from diskhop.predicting.streamed.source import FirstRows
 from diskhop.predicting.streamed.spare_files import SpareFiles
 from diskhop.predicting.streamed.tables import LayerTable
-from diskhop.predicting.streamed.workers import Cost, Share, Workers, WriteRows
+from diskhop.predicting.streamed.workers import Share, Workers, WriteRows
 from diskhop.runtime.progress import Progress, SharedProgress
 
 OpenFeatures = Callable[[int], FirstRows]
-# What sums rows before a row.
-SummerOf = Callable[[int], Summer]
-# Writing a row of sums takes as long as adding this many edges.
-_WRITTEN_ROW = 6.0
+# What sums a worker's parts.
+SummerOf = Callable[[Share], Summer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,14 +135,13 @@ class Computation:
         rows = self._rows_of(0)
 
         def write(share: Share) -> None:
-            first = share.start
-            for part in self.open_features(self.plan.part_rows).parts(share.start, share.stop):
+            parts = self.open_features(self.plan.part_rows).parts(share.firsts, share.stop)
+            for first, part in zip(share.firsts, parts, strict=True):
                 rows.make(first, share.rows(len(part)), FeatureRows(self.network.prepare, torch.from_numpy(part)))
                 share.write(first, len(part))
-                first += len(part)
 
         with self._step("read features", 0), torch.no_grad():
-            self._write_table(0, "reading features", write, float)
+            self._write_table(0, "reading features", write)
 
     def _write_norms(self, number: int) -> None:
         """Write the norms of a layer with attention."""
@@ -161,13 +157,13 @@ class Computation:
             load_scores(block, memory, scores, streaming)
 
             def write(share: Share) -> None:
-                targets = TargetRows(self._score_band(number, TARGET_SCORES), streaming, share.stop)
+                targets = TargetRows(self._score_band(number, TARGET_SCORES), streaming, share.firsts, share.stop)
                 norms = AttentionNorms(layer, block, targets, streaming)
 
                 def memory_of(num_rows: int) -> Rows:
                     return share.rows(num_rows)[0][:, : norms.width]
 
-                for part in sum_parts(norms, streaming, share.start, share.stop, memory_of, share.pool):
+                for part in sum_parts(norms, streaming, share.firsts, share.stop, memory_of, share.pool):
                     share.write(part.first_row, len(part.sums))
 
             self._write_band(table, 0, f"layer {number + 1}: attention", write)
@@ -185,8 +181,11 @@ class Computation:
                 summer_of = self._summers(number, band, memory, streaming)
 
                 def write(share: Share, summer_of: SummerOf = summer_of) -> None:
-                    summer, begin, end = summer_of(share.stop), share.start, share.stop
-                    for part in sum_parts(summer, streaming, begin, end, lambda rows: share.rows(rows)[0], share.pool):
+                    def memory_of(num_rows: int) -> Rows:
+                        return share.rows(num_rows)[0]
+
+                    summer, firsts, stop = summer_of(share), share.firsts, share.stop
+                    for part in sum_parts(summer, streaming, firsts, stop, memory_of, share.pool):
                         share.write(part.first_row, len(part.sums))
 
                 self._write_band(table, band, name, write)
@@ -201,17 +200,16 @@ class Computation:
             rows = self._rows_of(number + 1)
 
             def write(share: Share) -> None:
-                start, stop, pool = share.start, share.stop, share.pool
-                out = np.empty((min(self.plan.part_rows, stop - start), TILE_COLUMNS * tiles), np.float32)
-                parts = sum_parts(summer_of(stop), self.streaming, start, stop, lambda num_rows: out[:num_rows], pool)
-                earlier = self._earlier_sums(number, start, stop, pool)
-                owns = self._own_rows(number, start, stop, pool)
+                out = np.empty((min(self.plan.part_rows, share.stop), TILE_COLUMNS * tiles), np.float32)
+                summer, firsts, stop = summer_of(share), share.firsts, share.stop
+                parts = sum_parts(summer, self.streaming, firsts, stop, lambda rows: out[:rows], share.pool)
+                earlier, owns = self._earlier_sums(number, share), self._own_rows(number, share)
                 for part, sums, own in zip(parts, earlier, owns, strict=False):
                     hidden = self._hidden(number, part, [*sums, part.sums], own)
                     rows.make(part.first_row, share.rows(len(part.sums)), hidden)
                     share.write(part.first_row, len(part.sums))
 
-            self._write_table(number + 1, name, write, self._cost(planned.row_edges))
+            self._write_table(number + 1, name, write)
 
     def _begin(self, table: LayerTable) -> None:
         """Create a table in the disk space of earlier ones, within the plan's."""
@@ -242,7 +240,7 @@ class Computation:
         return replace(self.streaming, part_rows=self.plan.summed_rows)
 
     def _summers(self, number: int, number_of_band: int, memory: BlockMemory, streaming: Streaming) -> SummerOf:
-        """Load a summed band as a block; return the function that makes what sums it, for rows before some row."""
+        """Load a summed band as a block; return the function that makes what sums it for a worker."""
         planned, layer = self.plan.layers[number], self.network.layers[number]
         band = self.tables[number].bands(number_of_band, number_of_band + 1)
         if not isinstance(layer, AttentionLayer):
@@ -258,13 +256,13 @@ class Computation:
         first_tile = sum(planned.blocks[:number_of_band])
         heads = attended_heads(layer, first_tile, first_tile + planned.blocks[number_of_band], scores.width)
         norms = self.norms[number].bands(0, 1)
-        return lambda stop: AttentionSums(
+        return lambda share: AttentionSums(
             layer,
             block,
             heads,
             scores.width,
-            TargetRows(targets, streaming, stop),
-            TargetRows(norms, streaming, stop),
+            TargetRows(targets, streaming, share.firsts, share.stop),
+            TargetRows(norms, streaming, share.firsts, share.stop),
             streaming,
         )
 
@@ -282,21 +280,22 @@ class Computation:
             degrees = self.streaming.proper_degrees(part.first_row, part.indptr)
         return LayerRows(layer, layout.columns(sums, layer.summed, threads), own_groups, degrees)
 
-    def _earlier_sums(self, number: int, start: int, stop: int, pool: BufferPool) -> Iterator[list[Rows]]:
+    def _earlier_sums(self, number: int, share: Share) -> Iterator[list[Rows]]:
         """Yield the parts of the sums that are written."""
         table = self.sums.get(number)
-        return self._parts(None if table is None else table.bands(0, table.shape.num_tiles), start, stop, pool)
+        return self._parts(None if table is None else table.bands(0, table.shape.num_tiles), share)
 
-    def _own_rows(self, number: int, start: int, stop: int, pool: BufferPool) -> Iterator[list[Rows]]:
+    def _own_rows(self, number: int, share: Share) -> Iterator[list[Rows]]:
         """Yield the parts of the groups that a layer reads again."""
         own, layout = self.network.layers[number].own, self.network.layouts[number]
-        return self._parts(self.tables[number].bands(*layout.bands(own)) if own else None, start, stop, pool)
+        return self._parts(self.tables[number].bands(*layout.bands(own)) if own else None, share)
 
-    def _parts(self, bands: Bands | None, start: int, stop: int, pool: BufferPool) -> Iterator[list[Rows]]:
-        """Yield the parts of some rows; without bands, empty ones."""
+    def _parts(self, bands: Bands | None, share: Share) -> Iterator[list[Rows]]:
+        """Yield a worker's parts of some bands; without bands, empty ones."""
         if bands is None:
-            return ([] for _ in range(start, stop, self.plan.part_rows))
-        return BandReader(bands, self.plan.part_rows, self.streaming.engine, pool).parts(start, stop)
+            return ([] for _ in share.firsts)
+        reader = BandReader(bands, self.plan.part_rows, self.streaming.engine, share.pool)
+        return reader.parts(share.firsts, share.stop)
 
     def _rows_of(self, number: int) -> RowsOfTable:
         layers = self.network.layers
@@ -309,26 +308,21 @@ class Computation:
             self.streaming.threads,
         )
 
-    def _cost(self, row_edges: float) -> Cost:
-        """Return what all rows before one cost, in edges, if a row costs some, too."""
-        lists = self.streaming.lists
-        return lambda row: edges_before(lists, row) + row_edges * row
-
     def _write_band(self, table: LayerTable, band: int, stage: str, write: WriteRows) -> None:
         """Write all rows of a band."""
         num_rows, num_bands = table.shape.num_rows, table.shape.num_tiles
-        workers, cost = self._workers(self.plan.summed_rows), self._cost(_WRITTEN_ROW)
+        workers = self._workers(self.plan.summed_rows)
         done = SharedProgress(self.progress, stage, band * num_rows, num_bands * num_rows)
         self._begin(table)
-        table.write_band(band, workers.open, lambda writers: workers.write(write, 0, num_rows, writers, cost, done.add))
+        table.write_band(band, workers.open, lambda writers: workers.write(write, 0, num_rows, writers, done.add))
 
-    def _write_table(self, number: int, stage: str, write: WriteRows, cost: Cost) -> None:
+    def _write_table(self, number: int, stage: str, write: WriteRows) -> None:
         """Write the missing rows of a table."""
         table, workers = self.tables[number], self._workers(self.plan.part_rows)
         self._begin(table)
         for start, stop in table.missing_ranges():
             done = SharedProgress(self.progress, stage, start, table.shape.num_rows)
-            write_range = partial(workers.write, write, start, stop, cost=cost, on_rows=done.add)
+            write_range = partial(workers.write, write, start, stop, on_rows=done.add)
             table.write_rows(start, stop, workers.open, write_range)
 
     def _workers(self, part_rows: int) -> Workers:

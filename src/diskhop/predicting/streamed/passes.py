@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -100,14 +100,15 @@ class Block:
         else:
             reader = BandReader(band, streaming.part_rows, streaming.engine, BufferPool(0))
             first = 0
-            for (part,) in reader.parts(0, num_rows):
+            for (part,) in reader.parts(range(0, num_rows, streaming.part_rows), num_rows):
                 self.rows[first : first + len(part), first_column : first_column + band.width] = part
                 first += len(part)
         self.all_rows[-1] = 0
 
     def scale(self, streaming: Streaming) -> None:
         """Multiply every row by its factor in GCN's sums."""
-        for first, indptr in indptr_parts(streaming.lists, 0, len(self.rows), streaming.part_rows):
+        firsts = range(0, len(self.rows), streaming.part_rows)
+        for first, indptr in indptr_parts(streaming.lists, firsts, len(self.rows), streaming.part_rows):
             rows = torch.from_numpy(self.rows[first : first + len(indptr) - 1])
             rows.mul_(symmetric_scales(streaming.proper_degrees(first, indptr)))
 
@@ -134,15 +135,20 @@ class Summer(Protocol):
 
 
 def sum_parts(
-    summer: Summer, streaming: Streaming, start: int, stop: int, memory_of: Callable[[int], Rows], pool: BufferPool
+    summer: Summer,
+    streaming: Streaming,
+    firsts: Iterable[int],
+    stop: int,
+    memory_of: Callable[[int], Rows],
+    pool: BufferPool,
 ) -> Iterator[PartSums]:
-    """Yield the sums of rows start to stop, part by part.
+    """Yield the sums of parts, given the first row of each, up to row stop.
 
     memory_of: returns where the sums of a number of rows go, float32 (rows, columns). pool: memory of the lists.
     """
     stream = ListStream(streaming.lists, streaming.part_rows, streaming.stretch_edges, streaming.engine, pool)
     sums: Rows | None = None
-    for stretch in stream.stretches(start, stop):
+    for stretch in stream.stretches(firsts, stop):
         if summer.adds_own:
             _leave_out_loops(stretch, streaming)
         if sums is None:

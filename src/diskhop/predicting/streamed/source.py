@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -20,8 +20,11 @@ from diskhop.pipeline.made_rows import make_rows
 class FirstRows(Protocol):
     """Rows that table 0 is made of."""
 
-    def parts(self, start: int, stop: int) -> Iterator[Rows]:
-        """Yield rows start to stop, part by part; a part is valid until the next one is requested."""
+    def parts(self, firsts: Iterable[int], stop: int) -> Iterator[Rows]:
+        """Yield parts, given the first row of each, up to row stop.
+
+        A part is valid until the next one is requested.
+        """
 
 
 class MadeRows:
@@ -31,10 +34,10 @@ class MadeRows:
         self._dataset = dataset
         self._part_rows = part_rows
 
-    def parts(self, start: int, stop: int) -> Iterator[Rows]:
+    def parts(self, firsts: Iterable[int], stop: int) -> Iterator[Rows]:
         """See FirstRows."""
         lists = dataset_lists(self._dataset.topology)
-        for first, indptr in indptr_parts(lists, start, stop, self._part_rows):
+        for first, indptr in indptr_parts(lists, firsts, stop, self._part_rows):
             rows = np.arange(first, first + len(indptr) - 1)
             yield make_rows(self._dataset.made_features, rows, torch.from_numpy(np.diff(indptr))).numpy()
 

@@ -144,7 +144,7 @@ class GroupRows:
         block = np.empty((block_rows, self.dim), np.float32)
         filled = 0
         first = start // self._part_rows * self._part_rows
-        for part in reader.parts(first, end):
+        for part in reader.parts(range(first, end, self._part_rows), end):
             columns = self._layout.columns(part, [self._name], self._threads, self._bands.first)
             skipped, num_rows = max(0, start - first), len(part[0])
             first += self._part_rows

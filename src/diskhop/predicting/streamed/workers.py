@@ -1,11 +1,10 @@
-"""Rows of a table divided among workers."""
+"""Parts of a table that workers take one after the other, whichever is free."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 
@@ -14,20 +13,55 @@ from diskhop.hops.stream.parts import Bands, BandWriter, Rows
 from diskhop.nn.reproducible import torch_threads
 from diskhop.runtime.blocks import map_in_order
 
-# What all rows before a row cost.
-Cost = Callable[[int], float]
+
+class SharedParts:
+    """First rows of parts, each for one worker. Any number of threads may take them."""
+
+    def __init__(self, firsts: range) -> None:
+        self._firsts = iter(firsts)
+        self._lock = threading.Lock()
+
+    def take(self) -> int | None:
+        """Return the first row of the next part; None if no part is left."""
+        with self._lock:
+            return next(self._firsts, None)
+
+    def stop(self) -> None:
+        """Leave no part."""
+        with self._lock:
+            self._firsts = iter(range(0))
+
+
+class TakenParts:
+    """First rows of the parts of one worker, in order. Each of its readers iterates over them; the first one takes."""
+
+    def __init__(self, shared: SharedParts) -> None:
+        self._shared = shared
+        self._taken: list[int] = []
+
+    def __iter__(self) -> Iterator[int]:
+        number = 0
+        while True:
+            if number == len(self._taken):
+                first = self._shared.take()
+                if first is None:
+                    return
+                self._taken.append(first)
+            yield self._taken[number]
+            number += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Share:
     """Rows of a table that one worker writes.
 
-    writer: writer of the worker. start: first row. stop: last row + 1. pool: memory of buffers.
+    writer: writer of the worker. firsts: first rows of its parts. stop: last row + 1 of all parts. pool: memory of
+        buffers.
     on_rows: called with the number of rows of each part that is written, by any thread.
     """
 
     writer: BandWriter
-    start: int
+    firsts: TakenParts
     stop: int
     pool: BufferPool
     on_rows: Callable[[int], None]
@@ -63,34 +97,23 @@ class Workers:
         return [BandWriter(bands, self.part_rows, self.engine, self.pool) for _ in range(self.count)]
 
     def write(
-        self,
-        write: WriteRows,
-        start: int,
-        stop: int,
-        writers: Sequence[BandWriter],
-        cost: Cost,
-        on_rows: Callable[[int], None],
+        self, write: WriteRows, start: int, stop: int, writers: Sequence[BandWriter], on_rows: Callable[[int], None]
     ) -> None:
         """Write rows start to stop. An error is raised after all workers have ended: their writers are closed then."""
-        ranges = shares_of(start, stop, self.part_rows, self.count, cost)
-        shares = (
-            Share(writer=writer, start=first, stop=last, pool=self.pool, on_rows=on_rows)
-            for writer, (first, last) in zip(writers, ranges, strict=False)
-        )
+        parts = SharedParts(range(start, stop, self.part_rows))
 
         def write_share(share: Share) -> None:
-            with torch.no_grad():  # of this thread
-                write(share)
+            try:
+                with torch.no_grad():  # of this thread
+                    write(share)
+            except BaseException:
+                parts.stop()
+                raise
 
+        shares = (
+            Share(writer=writer, firsts=TakenParts(parts), stop=stop, pool=self.pool, on_rows=on_rows)
+            for writer in writers
+        )
         with torch_threads(self.threads):
             for _ in map_in_order(write_share, shares, self.count):
                 pass
-
-
-def shares_of(start: int, stop: int, part_rows: int, count: int, cost: Cost) -> list[tuple[int, int]]:
-    """Divide rows start to stop into at most count shares of whole parts that cost about the same."""
-    parts = range(start, stop, part_rows)
-    before, total = cost(start), cost(stop) - cost(start)
-    wanted = (before + total * number / count for number in range(1, count))
-    cuts = (min(stop, start + part_rows * bisect_left(parts, each, key=cost)) for each in wanted)
-    return [(first, last) for first, last in pairwise([start, *cuts, stop]) if first < last]

@@ -131,7 +131,7 @@ class FirstTable:
         table = nodes.features()
         if table is not None:
             reader = FeatureReader(table, nodes.feature_dtype, nodes.feature_dim, block_rows, run.tools.engine)
-            for rows in reader.parts(first, end):
+            for rows in reader.parts(range(first, end, block_rows), end):
                 yield torch.from_numpy(rows.copy())  # a part is valid until the next one is requested
             return
         learned = self.given.learned.get(self.node_type)
