@@ -10,6 +10,8 @@ from diskhop.errors import DiskhopError
 if TYPE_CHECKING:
     from diskhop.dataset.dataset import Dataset, open_dataset
     from diskhop.hops.make.propagate import propagate
+    from diskhop.hops.path_tables import propagate_paths
+    from diskhop.hops.paths import PathSpec
     from diskhop.hops.spec import PropagationSpec
     from diskhop.importing.pyg.source import from_pyg
     from diskhop.loaders.clusters import ClusterData, ClusterLoader
@@ -46,6 +48,7 @@ __all__ = [
     "HopLoader",
     "LinkNeighborLoader",
     "NeighborLoader",
+    "PathSpec",
     "PropagationSpec",
     "PygStores",
     "ShaDowKHopSampler",
@@ -64,6 +67,7 @@ __all__ = [
     "predict",
     "predict_run",
     "propagate",
+    "propagate_paths",
     "score",
     "train",
     "write_report",
@@ -81,6 +85,7 @@ _LAZY = {
     "HopLoader": "diskhop.loaders.hops",
     "LinkNeighborLoader": "diskhop.loaders.link",
     "NeighborLoader": "diskhop.loaders.neighbor",
+    "PathSpec": "diskhop.hops.paths",
     "PropagationSpec": "diskhop.hops.spec",
     "PygStores": "diskhop.loaders.pyg_stores",
     "ShaDowKHopSampler": "diskhop.loaders.shadow",
@@ -98,6 +103,7 @@ _LAZY = {
     "predict": "diskhop.predicting.call",
     "predict_run": "diskhop.runs.predict.run",
     "propagate": "diskhop.hops.make.propagate",
+    "propagate_paths": "diskhop.hops.path_tables",
     "score": "diskhop.runs.embedding.queries",
     "train": "diskhop.runs.start",
     "write_report": "diskhop.report.page",

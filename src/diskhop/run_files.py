@@ -20,10 +20,12 @@ LEARNED_FOLDER = "learned"
 # In a folder of predictions: what is in it, and that it is whole.
 PREDICTIONS_FILE, SUCCESS_FILE = "_manifest.json", "_SUCCESS"
 
-NODE, HOP, TYPED, LINK_RUN, TYPED_LINK, EMBEDDING = "node", "hop", "typed", "link", "typed-link", "embedding"
+NODE, HOP, LINK_RUN, EMBEDDING = "node", "hop", "link", "embedding"
+# With several types of nodes or edges.
+TYPED, TYPED_HOP, TYPED_LINK = "typed", "typed-hop", "typed-link"
 # The command of each kind of run.
 COMMANDS = {
-    **dict.fromkeys((NODE, HOP, TYPED, LINK_RUN, TYPED_LINK), "train"),
+    **dict.fromkeys((NODE, HOP, TYPED, TYPED_HOP, LINK_RUN, TYPED_LINK), "train"),
     EMBEDDING: "embed",
 }
 

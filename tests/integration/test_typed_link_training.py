@@ -15,6 +15,7 @@ import pytest
 from diskhop.budget import Budget
 from diskhop.cli import run as run_command
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_lists import rows_of
 from diskhop.errors import ConfigError
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import Callback
@@ -24,7 +25,6 @@ from diskhop.runs.start import train
 from diskhop.runs.typed_links.defaults import resolve_typed_link_config
 from diskhop.runs.typed_links.prepare import prepare_typed_links
 from diskhop.runs.typed_links.target import edge_target
-from diskhop.sampling.edge_lists import rows_of
 from diskhop.sampling.links import LinkBatch
 from tests.integration.test_link_training import KILLED_RUN
 from tests.links import both_ways, message_edges

@@ -15,9 +15,9 @@ from diskhop.budget import Budget
 from diskhop.config.link import LinkConfig, parse_shares
 from diskhop.config.options import option_fields
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.protocols import NodeRows
-from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.blocks import EdgeBlock, read_edges
 from diskhop.sampling.edge_split.rules import TEST, TRAIN, VALID, count_edges, draw_rule, pair_keys
 from diskhop.sampling.edge_split.split import EdgeSplit, open_split, plan_split

@@ -19,6 +19,7 @@ from diskhop.config.options import option_fields, require_known
 from diskhop.config.predict import PredictConfig
 from diskhop.config.train import TASKS, HopConfig, SampledConfig
 from diskhop.config.typed import TypedConfig
+from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _TRAIN, _PREDICT = "train", "predict"
 _CONFIGS: Mapping[str, tuple[type[Any], ...]] = {
-    _TRAIN: (SampledConfig, HopConfig, TypedConfig, LinkConfig, EmbedConfig),
+    _TRAIN: (SampledConfig, HopConfig, TypedConfig, TypedHopConfig, LinkConfig, EmbedConfig),
     _PREDICT: (PredictConfig,),
 }
 
@@ -123,7 +124,7 @@ def _plan_training(
 ) -> None:
     from diskhop.dataset.dataset import open_dataset
     from diskhop.planning.options import OPTION_COLUMNS
-    from diskhop.run_files import EMBEDDING, TYPED, TYPED_LINK
+    from diskhop.run_files import EMBEDDING, TYPED, TYPED_HOP, TYPED_LINK
     from diskhop.runs.data_use import edge_weights_of, ignored_parts
     from diskhop.runs.kinds import find_kind
     from diskhop.runs.plan import plan_run
@@ -148,7 +149,7 @@ def _plan_training(
     opened, model = open_dataset(dataset), given.get("model")
     kind = find_kind(model, given.get("task"), opened)
     ignored = ignored_parts(opened, kind.name)
-    if kind.name not in (EMBEDDING, TYPED, TYPED_LINK):
+    if kind.name not in (EMBEDDING, TYPED, TYPED_HOP, TYPED_LINK):
         asked = given.get("direction", "in"), given.get("edge_weights")
         weights = edge_weights_of(opened, model or "sage", *asked, is_drawn=given.get("weighted", False))
         ignored = [*([] if weights is None else [weights]), *ignored]
@@ -178,5 +179,10 @@ def _next_command(dataset: Path, command: str, preset: str | None, given: dict[s
     words = ["diskhop", command, str(dataset)]
     words += [] if preset is None else ["--preset", preset]
     return shlex.join(
-        [*words, *spell_options(given, SampledConfig, HopConfig, TypedConfig, LinkConfig, EmbedConfig), "--out", "run"]
+        [
+            *words,
+            *spell_options(given, SampledConfig, HopConfig, TypedConfig, TypedHopConfig, LinkConfig, EmbedConfig),
+            "--out",
+            "run",
+        ]
     )

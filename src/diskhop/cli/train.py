@@ -19,10 +19,11 @@ from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.config.link import LinkConfig
 from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.config.typed import TypedConfig
+from diskhop.config.typed_hop import TypedHopConfig
 
 
 @command("train")
-@takes_options(SampledConfig, HopConfig, TypedConfig, LinkConfig)
+@takes_options(SampledConfig, HopConfig, TypedConfig, TypedHopConfig, LinkConfig)
 def train(
     dataset: DatasetOfRun = None,
     *,

@@ -16,6 +16,7 @@ from diskhop.config.link import LinkConfig
 from diskhop.config.options import option_fields, require_known
 from diskhop.config.train import LINK, HopConfig, SampledConfig
 from diskhop.config.typed import TypedConfig
+from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.config.typed_link import TypedLinkConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.scoring.scores import SCORES
@@ -24,12 +25,12 @@ from diskhop.io.engine import choose_engine
 from diskhop.nn.models import HOP_MODELS, LAYERS
 from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.planning.embeddings.rank import rank_partitions
-from diskhop.planning.hops.rank import rank_placements
+from diskhop.planning.hops.rank import rank_placements, tables_by_operators
 from diskhop.planning.measure import disk_model
 from diskhop.planning.options import Ranking
 from diskhop.planning.planner import rank_options
 from diskhop.plans import EmbedPlan, HopPlan, SampledPlan
-from diskhop.run_files import COMMANDS, EMBEDDING, HOP, LINK_RUN, NODE, TYPED, TYPED_LINK
+from diskhop.run_files import COMMANDS, EMBEDDING, HOP, LINK_RUN, NODE, TYPED, TYPED_HOP, TYPED_LINK
 from diskhop.runs.choices import Resolved
 from diskhop.runs.context import RunContext
 from diskhop.runs.embedding.defaults import resolve_embed_config
@@ -48,6 +49,8 @@ from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.training import Trained
 from diskhop.runs.typed.defaults import resolve_typed_config
 from diskhop.runs.typed.prepare import merged_workload, prepare_typed
+from diskhop.runs.typed_hops.defaults import resolve_typed_hop_config
+from diskhop.runs.typed_hops.prepare import prepare_typed_hops, tables_along_paths
 from diskhop.runs.typed_links import prepare as typed_links
 from diskhop.runs.typed_links.defaults import resolve_typed_link_config
 from diskhop.runs.typed_links.run import SEVERAL_TYPES
@@ -82,6 +85,10 @@ class RunKind(Generic[ConfigT, TaskT, FinishedT]):
         return COMMANDS[self.name]
 
 
+# The kind of run that trains a model on a graph with several types, by that of a graph with one.
+_OF_TYPES = {NODE: TYPED, HOP: TYPED_HOP}
+
+
 def find_kind(model: str | None, task: str | None = None, dataset: Dataset | None = None) -> RunKind[Any, Any, Any]:
     """Return the kind of run that trains a model for a task; None: the default model, and any task on nodes.
 
@@ -93,8 +100,9 @@ def find_kind(model: str | None, task: str | None = None, dataset: Dataset | Non
     if model is not None:
         require_known("model", model, [name for kind in KINDS.values() for name in kind.models])
     kind = KINDS[NODE] if model is None else next(kind for kind in KINDS.values() if model in kind.models)
-    is_typed = dataset is not None and dataset.has_several_types and kind.name in (NODE, HOP)
-    return KINDS[TYPED] if is_typed else kind
+    if dataset is not None and dataset.has_several_types:
+        return KINDS[_OF_TYPES.get(kind.name, kind.name)]
+    return kind
 
 
 def kind_of(config: Any) -> RunKind[Any, Any, Any]:
@@ -152,7 +160,16 @@ def _rank_typed_links(dataset: Dataset, config: TypedLinkConfig, task: LinkTask)
 
 def _rank_hops(dataset: Dataset, config: HopConfig, task: NodeTask) -> Ranking[HopPlan]:
     model = disk_model(dataset, choose_engine(config.engine)[0])
-    return rank_placements(dataset, config, task.seeds, task.held, Budget(config.memory_bytes), model)
+    budget = Budget(config.memory_bytes)
+    tables = tables_by_operators(dataset, config, budget, model)
+    return rank_placements(dataset, config, task.seeds, task.held, budget, model, tables)
+
+
+def _rank_typed_hops(dataset: Dataset, config: TypedHopConfig, task: NodeTask) -> Ranking[HopPlan]:
+    labelled, budget = dataset.of_node_type(config.target), Budget(config.memory_bytes)
+    model = disk_model(labelled, choose_engine(config.engine)[0])
+    tables = tables_along_paths(dataset, config, budget, model)
+    return rank_placements(labelled, config, task.seeds, task.held, budget, model, tables)
 
 
 def _rank_embeddings(dataset: Dataset, config: EmbedConfig, _task: None) -> Ranking[EmbedPlan]:
@@ -183,6 +200,14 @@ _TYPED: RunKind[TypedConfig, NodeTask, Trained] = RunKind(
     rank=_rank_typed,
     run=partial(train_nodes, TYPED, prepare_typed),
 )
+_TYPED_HOP: RunKind[TypedHopConfig, NodeTask, Trained] = RunKind(
+    name=TYPED_HOP,
+    config=TypedHopConfig,
+    models=(),
+    resolve=resolve_typed_hop_config,
+    rank=_rank_typed_hops,
+    run=partial(train_nodes, TYPED_HOP, prepare_typed_hops),
+)
 _LINK: RunKind[LinkConfig, LinkTask, Trained] = RunKind(
     name=LINK_RUN,
     config=LinkConfig,
@@ -208,5 +233,5 @@ _EMBEDDING: RunKind[EmbedConfig, None, Embedded] = RunKind(
     run=train_embeddings,
 )
 KINDS: dict[str, RunKind[Any, Any, Any]] = {
-    kind.name: kind for kind in (_NODE, _HOP, _TYPED, _LINK, _TYPED_LINK, _EMBEDDING)
+    kind.name: kind for kind in (_NODE, _HOP, _TYPED, _TYPED_HOP, _LINK, _TYPED_LINK, _EMBEDDING)
 }

@@ -10,6 +10,7 @@ from diskhop._native import Engine
 from diskhop.budget import parse_sizes
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.atomic import Injector
+from diskhop.nn.models import HOP_MODELS
 from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.run_files import CONFIG_FILE, EMBEDDING, NODE, resume_command
 from diskhop.runs.callbacks import Callback, Callbacks
@@ -113,7 +114,9 @@ def _start(
     if kind == NODE:
         require_link_task(source.options)
         model = source.options.get("model")
-        wanted = find_kind(model if model in TYPED_MODELS else None, source.options.get("task"), source.dataset)
+        wanted = find_kind(
+            model if model in (*TYPED_MODELS, *HOP_MODELS) else None, source.options.get("task"), source.dataset
+        )
     resolved = wanted.resolve(source.dataset, source.options, preset)
     Callbacks(callbacks).configured(resolved.config, resolved.choices)
     folder = None if out is None else Path(out)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.edge_lists import EdgeLists, MappedLists
 from diskhop.protocols import NodeIds
-from diskhop.sampling.edge_lists import EdgeLists, MappedLists
 
 
 class KnownLinks:

@@ -10,7 +10,7 @@ from typing import Any
 from diskhop.budget import format_bytes
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.dataset import Dataset
-from diskhop.run_files import EMBEDDING, HOP, LINK_RUN, NODE, TYPED, TYPED_LINK
+from diskhop.run_files import EMBEDDING, HOP, LINK_RUN, NODE, TYPED, TYPED_HOP, TYPED_LINK
 from diskhop.runs.result import describe_protocol
 
 _DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "space"}
@@ -177,6 +177,7 @@ _TRAFFIC: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     NODE: _row_traffic,
     HOP: _row_traffic,
     TYPED: _row_traffic,
+    TYPED_HOP: _row_traffic,
     LINK_RUN: _row_traffic,
     TYPED_LINK: _row_traffic,
     EMBEDDING: _partition_traffic,

@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from diskhop._native import Engine
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, as_dataset
-from diskhop.dataset.files import map_array
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.disk.probe import remembered_model
@@ -29,14 +25,12 @@ from diskhop.hops.make.lists import ListedEdges, ListMaker, ListsWanted, dataset
 from diskhop.hops.make.passes import Lists
 from diskhop.hops.make.plan import PropagationPlan, plan_propagation
 from diskhop.hops.make.prepare import count_task_sources, require_disk_for, task_of, wanted_lists
+from diskhop.hops.make.row_numbers import stored_numbers, write_numbers
 from diskhop.hops.make.task import Task
 from diskhop.hops.make.tiles import sum_pages
 from diskhop.hops.make.work_tables import WorkTables
 from diskhop.hops.spec import PropagationSpec, find_rows, folder_name
 from diskhop.hops.tables import (
-    IDS_FILE,
-    POSITIONS_FILE,
-    ROWS_FILE,
     HopTables,
     TableFile,
     encode_hop_tables,
@@ -47,7 +41,7 @@ from diskhop.io.atomic import Injector, destination_errors, make_directories, re
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.progress import Progress, silent
-from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
+from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 
@@ -173,9 +167,7 @@ class _Propagation:
         maker = ListMaker(edges, work.stage("lists", key), work, self.tools, self.budget, self.threads, self.progress)
         kept, done = work.stage("kept", key), work.stage("done", key)
         whole = kept if self.rows is None else work.stage("whole", key)
-        if self.rows is not None:
-            run_tasks([_Numbers(ROWS_FILE, self.rows)], kept, self.tools, threads=1)
-        self._write_ids(kept)
+        write_numbers(kept, self.dataset, self.rows, self.budget, self.tools)
         tables = stack.enter_context(WorkTables(whole, done, task.shape, self.tools))
         return HopTableBuilder(
             dataset=self.dataset,
@@ -202,34 +194,9 @@ class _Propagation:
             return dataset_lists(edges.topology, column.table.path)
         return maker.sort(wanted) if num_sorted_edges(edges.num_edges, wanted) else dataset_lists(edges.topology)
 
-    def _write_ids(self, kept: Path) -> None:
-        """Write which nodes of the source the rows are, where the dataset's rows do not tell."""
-        id_map = self.dataset.id_map()
-        if id_map.ids_are_rows:
-            return
-        with self.budget.reserve("original ids", 3 * id_map.num_bytes):
-            rows = NodeRows(np.arange(id_map.num_nodes)) if self.rows is None else self.rows
-            numbers: dict[str, NDArray[np.int64]] = {IDS_FILE: id_map.ids(rows)}
-            positions = id_map.positions()
-            if positions is not None and not np.array_equal(positions[rows], numbers[IDS_FILE]):
-                numbers[POSITIONS_FILE] = positions[rows]
-            run_tasks([_Numbers(*each) for each in numbers.items()], kept, self.tools, threads=1)
-
 
 def _parse_size(size: int | str) -> int:
     return parse_bytes(size) if isinstance(size, str) else size
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """The task that writes a number of every row."""
-
-    name: str
-    numbers: NDArray[np.int64]
-
-    def write(self, path: Path, _tools: TaskTools) -> None:
-        """Write the numbers (see Task)."""
-        self.numbers.astype("<i8").tofile(path)
 
 
 def _write_manifest(builder: HopTableBuilder, spec: PropagationSpec) -> None:
@@ -245,9 +212,7 @@ def _write_manifest(builder: HopTableBuilder, spec: PropagationSpec) -> None:
             else sum_pages(builder.kept / name, 0, shape.num_bytes).checksum
         )
         files.append(TableFile(name=name, num_bytes=shape.num_bytes, checksum=checksum))
-    ids, positions = (_stored(builder.kept / name, shape.num_rows) for name in (IDS_FILE, POSITIONS_FILE))
-    if positions is None and builder.dataset.order == "hot":
-        positions = ids
+    ids, positions = stored_numbers(builder.kept, builder.dataset, shape.num_rows)
     tables = HopTables(
         path=builder.kept,
         dataset_hash=builder.dataset.hash,
@@ -261,7 +226,3 @@ def _write_manifest(builder: HopTableBuilder, spec: PropagationSpec) -> None:
         positions=positions,
     )
     write_file(builder.kept / TABLES_FILE, encode_hop_tables(tables), builder.tools.injector)
-
-
-def _stored(path: Path, num_rows: int) -> NDArray[np.int64] | None:
-    return map_array(path, "<i8", num_rows) if path.exists() else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.prepare import plan_tables
+from diskhop.hops.tables import TableShape
 from diskhop.io.engine import open_engine
 from diskhop.nn.models import hops_read
 from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
@@ -28,6 +29,36 @@ Place = Literal["memory", "disk"]
 _PLACES: tuple[Place, ...] = ("memory", "disk")
 
 
+@dataclass(frozen=True, slots=True)
+class TablesToRead:
+    """Hop tables that a run reads.
+
+    shape: layout of every table.
+    num_tables: number of tables.
+    path: their folder, or the folder that they will be in.
+    seconds: predicted for building them; 0 for those that exist.
+    work_bytes: disk space of building them.
+    """
+
+    shape: TableShape
+    num_tables: int
+    path: Path
+    seconds: float = 0.0
+    work_bytes: int = 0
+
+
+def tables_by_operators(dataset: Dataset, config: HopConfig, budget: Budget, disk: DiskModel) -> TablesToRead:
+    """Return the tables that a run by operators reads. Raises as plan_tables()."""
+    scratch = Path(config.scratch) if config.scratch else None
+    spec = propagation_spec(dataset, config)
+    tables = find_hop_tables(dataset, spec, scratch, budget)
+    if tables is not None:
+        return TablesToRead(tables.shape, tables.num_tables, tables.path)
+    made, plan = plan_tables(dataset, spec, budget, threads=config.threads, disk=disk)
+    path = scratch_path(dataset.path, scratch)
+    return TablesToRead(made.kept_shape, made.num_tables, path, plan.seconds, plan.work_bytes)
+
+
 def rank_placements(
     dataset: Dataset,
     config: HopConfig,
@@ -35,23 +66,15 @@ def rank_placements(
     also_held: Mapping[str, int],
     budget: Budget,
     disk: DiskModel,
+    tables: TablesToRead,
 ) -> Ranking[HopPlan]:
     """Rank the configuration with tables in memory and on disk.
 
-    also_held: bytes of the budget that a run reserves besides, by name.
+    dataset: of the labelled nodes. also_held: bytes of the budget that a run reserves besides, by name.
     Raises ConfigError, and BudgetError where neither placement fits.
     """
-    scratch = Path(config.scratch) if config.scratch else None
-    spec = propagation_spec(dataset, config)
-    tables = find_hop_tables(dataset, spec, scratch, budget)
-    preparation_seconds, work_bytes = 0.0, 0
-    if tables is None:
-        made, plan = plan_tables(dataset, spec, budget, threads=config.threads, disk=disk)
-        shape, num_tables = made.kept_shape, made.num_tables
-        path, preparation_seconds, work_bytes = scratch_path(dataset.path, scratch), plan.seconds, plan.work_bytes
-    else:
-        shape, num_tables, path = tables.shape, tables.num_tables, tables.path
-    num_read = len(hops_read(config.model, num_tables))
+    shape = tables.shape
+    num_read = len(hops_read(config.model, tables.num_tables))
     step_seconds = hop_step_seconds(dataset, config, shape, num_read)
     engine = open_engine(config.engine)
     refused: dict[str, str] = {}
@@ -68,8 +91,8 @@ def rank_placements(
             continue
         held = {**also_held, **reserved}
         predicted = predict_hops(config, shape, num_read, placement, len(seeds.train), step_seconds, disk, budget)
-        predicted = replace(predicted, preparation_seconds=preparation_seconds, disk_bytes=work_bytes)
-        hops = hop_plan(config, str(path), shape, num_read, placement, held, engine)
+        predicted = replace(predicted, preparation_seconds=tables.seconds, disk_bytes=tables.work_bytes)
+        hops = hop_plan(config, str(tables.path), shape, num_read, placement, held, engine)
         found.append(Option(name=place, plan=hops, predicted=predicted, simplicity=_PLACES.index(place)))
     if not found:
         assert smallest is not None, "only a budget rules out both placements"

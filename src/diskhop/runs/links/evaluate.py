@@ -20,6 +20,7 @@ from diskhop.budget import Budget, parse_sizes
 from diskhop.config.link import LinkConfig
 from diskhop.config.options import require_known
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.embedding.ranking.evaluate import evaluate, evaluation_bytes
 from diskhop.embedding.ranking.groups import group_bytes
 from diskhop.embedding.ranking.protocol import KnownEdgeBlocks, MeasuredEdges, Protocol, num_candidates
@@ -37,7 +38,6 @@ from diskhop.runs.result import describe_protocol, describe_run, measure_memory
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
-from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.blocks import block_bytes, read_edges
 from diskhop.sampling.edge_split.rules import PARTS
 from diskhop.sampling.edge_split.split import EdgeSplit, HeldLinks, open_split, plan_split

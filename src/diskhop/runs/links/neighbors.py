@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from diskhop.budget import Budget
 from diskhop.config.link import LinkConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.embedding.partitions.layout import NodePermutation
 from diskhop.errors import ConfigError
 from diskhop.io.destinations import new_file
@@ -28,7 +29,6 @@ from diskhop.runs.links.tables import TableReader, open_decoder, open_embeddings
 from diskhop.runs.nodes.opened import OpenClassifier
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
-from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.known_links import KnownLinks
 
 DECODER = "decoder"

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.protocols import NodeIds, Purpose
-from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.rules import TEST, TRAIN, VALID
 from diskhop.sampling.edge_split.split import HeldLinks, SplitPlan, plan_split
 from diskhop.sampling.links import LinkEnds

@@ -89,7 +89,7 @@ def resolve_config(
     kind = config_kind(model)
     _refuse_other_kinds(given, kind, model)
     if kind is HopConfig:
-        _choose_hops(dataset, model, choices)
+        choose_hops(dataset, model, choices)
     else:
         choose_sampling(dataset, choices)
     choices.choose("hidden", 128, "wide enough for most graphs, fast on a CPU")
@@ -113,7 +113,7 @@ def resolve_config(
     choose_objective(dataset, choices)
     choices.choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     if kind is HopConfig:
-        _choose_chunks(task, choices)
+        choose_chunks(task, choices)
     choose_machine(choices)
     return Resolved(kind(**choices.complete), choices.made, task)
 
@@ -257,7 +257,8 @@ def choose_batches(choices: Choices, num_nodes: int, num_edges: int) -> None:
     choose("store", AUTO, "the planner picks the fastest, see below")
 
 
-def _choose_hops(dataset: Dataset, model: str, choices: Choices) -> None:
+def choose_hops(dataset: Dataset, model: str, choices: Choices) -> None:
+    """Choose the hop tables, and how their rows are read and mapped."""
     choose = choices.choose
     if model == "sgc":
         # One linear layer has none of these.
@@ -281,7 +282,8 @@ def _choose_hops(dataset: Dataset, model: str, choices: Choices) -> None:
     choose("placement", AUTO, "memory if the tables fit")
 
 
-def _choose_chunks(task: NodeTask, choices: Choices) -> None:
+def choose_chunks(task: NodeTask, choices: Choices) -> None:
+    """Choose the length of the chunks of rows that are shuffled."""
     batch_size = choices.complete["batch_size"]
     chunk_rows = batch_size
     if task.labels is not None:

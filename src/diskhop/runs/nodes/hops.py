@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,17 +35,28 @@ from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.sampling.seeds import SplitSeeds
 
+# Makes the hop tables of a configuration, or finds them: (dataset, config, budget, engine, callback).
+MakeTables = Callable[[Dataset, Any, Budget, Engine, Callback], Propagated]
+
 
 def prepare_hops(
-    dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, callback: Callback
+    dataset: Dataset,
+    config: HopConfig,
+    task: NodeTask,
+    budget: Budget,
+    callback: Callback,
+    make_tables: MakeTables | None = None,
 ) -> PreparedRun:
-    """Propagate features unless tables exist, and choose where to train from. Raises as propagate(); BudgetError."""
+    """Propagate features unless tables exist, and choose where to train from. Raises as propagate(); BudgetError.
+
+    make_tables: makes the tables; None: by the operators of the configuration.
+    """
     budget.require(task.held)
     opened = open_engine(config.engine)
     with ExitStack() as held:
         for name, num_bytes in task.held.items():
             held.enter_context(budget.reserve(name, num_bytes))
-        propagated = _propagate(dataset, config, budget, opened.engine, callback)
+        propagated = (make_tables or _propagate)(dataset, config, budget, opened.engine, callback)
         tables = propagated.tables
         which = hops_read(config.model, tables.num_tables)
         num_outputs = dataset.num_outputs

@@ -10,6 +10,7 @@ from diskhop.budget import Budget
 from diskhop.config.learning import PLATEAU
 from diskhop.config.train import TrainConfig
 from diskhop.config.typed import TypedConfig
+from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.predicting.scaling import Scaling
@@ -38,7 +39,7 @@ def train_nodes(
     TrainingError if the loss is not finite.
     """
     dataset, out = context.dataset, context.out
-    labelled = dataset.of_node_type(config.target) if isinstance(config, TypedConfig) else dataset
+    labelled = dataset.of_node_type(config.target) if isinstance(config, TypedConfig | TypedHopConfig) else dataset
     require_task(config, labelled)
     require_metric(config.metric, config.task, labelled.num_classes)
     folder = ModelFolder(out, context.injector) if out is not None else None

@@ -8,11 +8,11 @@ from dataclasses import replace
 from diskhop.config.link import DRAWS, TRIPLET
 from diskhop.config.typed_link import TypedLinkConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.errors import ConfigError
 from diskhop.protocols import Purpose
 from diskhop.runs.links.batches import LinkNodes, LinkPasses, passes_of
 from diskhop.runs.typed.samplers import eval_sampler, train_sampler
-from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.target import SplitTarget
 from diskhop.sampling.links import LinkEnds
 from diskhop.sampling.negatives import Candidates, candidates

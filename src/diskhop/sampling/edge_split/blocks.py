@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.dataset.edge_set import destinations_of
 from diskhop.errors import FormatError, ReadError
 from diskhop.runtime.blocks import row_ranges
-from diskhop.sampling.edge_lists import EdgeLists
 
 _EDGES_PER_BLOCK = 1 << 16
 # Both ends, their pair and its key, each with a temporary, and masks.

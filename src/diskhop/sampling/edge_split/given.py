@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.errors import ConfigError
-from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.rules import GivenRule
 from diskhop.sampling.edge_split.target import EndIds, SplitTarget
 

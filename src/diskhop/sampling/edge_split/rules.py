@@ -14,9 +14,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.errors import ConfigError
 from diskhop.protocols import NodeIds
-from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.blocks import EdgeBlock, read_edges
 from diskhop.sampling.keyed import GOLDEN, mix_words
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from diskhop.budget import Budget
 from diskhop.config.link import parse_shares
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_lists import EdgeLists, MappedLists
 from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.dataset.files import SMALL_FILE_BYTES, check_length, map_array, read_whole
 from diskhop.dataset.manifest import FileEntry
@@ -35,7 +36,6 @@ from diskhop.io.atomic import Injector, remove_tree
 from diskhop.io.locks import SharedLock, keep_directory
 from diskhop.protocols import NodeIds
 from diskhop.runtime.progress import Progress, silent
-from diskhop.sampling.edge_lists import EdgeLists, MappedLists
 from diskhop.sampling.edge_split.blocks import block_bytes
 from diskhop.sampling.edge_split.given import read_given
 from diskhop.sampling.edge_split.rules import (

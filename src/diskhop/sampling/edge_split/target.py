@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_lists import EdgeLists, rows_of
 from diskhop.dataset.id_map import IdMap
 from diskhop.dataset.type_map import EdgeEnds, MergedEdges, TypeMap
 from diskhop.protocols import NodeIds, NodeRows, SourceIds
-from diskhop.sampling.edge_lists import EdgeLists, rows_of
 from diskhop.sampling.edge_split.rules import pair_sum
 
 _REVERSE = "rev_"

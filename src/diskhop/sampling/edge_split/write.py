@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.dataset.manifest import FileEntry
 from diskhop.derived.clean import SPLIT_FILE
 from diskhop.io.atomic import Injector, destination_errors, make_directories, sync_file, write_file
 from diskhop.io.checksums import BlockHasher
 from diskhop.io.destinations import FolderKind, StagedDirectory
 from diskhop.runtime.progress import Progress
-from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.blocks import block_bytes, read_edges
 from diskhop.sampling.edge_split.rules import PARTS, TEST, TRAIN, VALID, EdgeCounts, SplitRule, is_positive
 

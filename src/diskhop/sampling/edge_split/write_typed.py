@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.dataset.manifest import FileEntry
 from diskhop.runtime.progress import Progress
-from diskhop.sampling.edge_lists import EdgeLists
 from diskhop.sampling.edge_split.blocks import block_bytes, read_edges
 from diskhop.sampling.edge_split.rules import PARTS, TRAIN, EdgeCounts, SplitRule, is_positive
 from diskhop.sampling.edge_split.target import SplitTarget
