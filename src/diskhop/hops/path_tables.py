@@ -196,7 +196,7 @@ class _Making:
             for first, stop in row_ranges(nodes.feature_dim, columns):
                 values = np.empty((nodes.num_nodes, stop - first), np.float32)
                 start = 0
-                for part in reader.parts(0, nodes.num_nodes):
+                for part in reader.parts(range(0, nodes.num_nodes, _PART_ROWS), nodes.num_nodes):
                     values[start : start + len(part)] = part[:, first:stop]
                     start += len(part)
                 self._require_finite(values, table.path)
