@@ -7,10 +7,10 @@ the layer and one thread of torch, so that no result depends on their number.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import local
 from typing import Protocol, TypeVar
@@ -87,6 +87,7 @@ class LayerRun:
     disk: cost of reads; None: measured.
     seed: random seed of draws.
     edge_weights: whether sums use the weights of edges; only for networks of diskhop.
+    held: memory by name that is reserved before layers are computed, in bytes.
     """
 
     budget: Budget
@@ -97,6 +98,7 @@ class LayerRun:
     disk: DiskModel | None = None
     seed: int = 0
     edge_weights: bool = False
+    held: Mapping[str, int] = field(default_factory=dict)
 
     def weights_of(self, dataset: Dataset, layer: RowLayer) -> EdgeWeights | None:
         """Return the weights that a layer uses; None for none."""
@@ -239,7 +241,7 @@ def _plan(
         sizes=sizes,
     )
     for num_threads in range(min(run.threads, len(batches)), 0, -1):
-        wanted = replace(workload, also_held=work.held(num_threads))
+        wanted = replace(workload, also_held={**run.held, **work.held(num_threads)})
         try:
             return choose_plan(dataset, wanted, run.budget, run.disk), num_threads
         except BudgetError as error:

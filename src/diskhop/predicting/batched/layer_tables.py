@@ -60,7 +60,6 @@ class LayerPlans:
     work_bytes: bytes of the tables that exist at the same time, at most.
     result_bytes: bytes of the tables that stay.
     first: steps before the layers.
-    held: memory of all steps by name, in bytes.
     """
 
     plans: Mapping[str, SampledPlan]
@@ -68,7 +67,6 @@ class LayerPlans:
     work_bytes: int
     result_bytes: int
     first: tuple[StepPlan, ...] = ()
-    held: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

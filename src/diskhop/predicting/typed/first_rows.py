@@ -14,7 +14,6 @@ import xxhash
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diskhop.budget import Budget
 from diskhop.config.train import ALL_NEIGHBORS
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import MadeFeatures
@@ -104,9 +103,9 @@ class FirstTable:
         with run.budget.reserve("mapping features", sum(self.held(threads).values())), reproducible(1):
             out.write(make, run.tools, progress)
 
-    def require_memory(self, budget: Budget) -> None:
+    def require_memory(self, run: LayerRun) -> None:
         """Raise BudgetError with the smallest budget that works."""
-        budget.require(self.held(1))
+        run.budget.require({**run.held, **self.held(1)})
 
     @property
     def _dim(self) -> int:

@@ -7,6 +7,7 @@ table of the last layer. A table is removed once nothing reads it, and finished 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -88,22 +89,12 @@ class TypedPrediction:
         planned = self._plan_tables(missing, wanted)
         # Left by a run that ended between finishing a table and removing those that it was made from.
         tables.drop_unused(tools, missing[0] if missing else None)
-        for each in missing:
-            number, node_type = each
-            if number == 0:
-                first = self._first(node_type)
-                first.compute(tables.files[each], self.run_by, partial(self.progress, f"features ({node_type})"))
-            else:
-                layer = self._layer(each)
-                compute_layer(
-                    self._below(layer, tables.files),
-                    planned[each],
-                    tables.files[each],
-                    self.run_by,
-                    open_rows=layer.open,
-                    progress=partial(self.progress, layer.label),
-                )
-            tables.drop_made(tools, each)
+        with ExitStack() as held:
+            for name, num_bytes in self.run_by.held.items():
+                held.enter_context(self.run_by.budget.reserve(name, num_bytes))
+            for each in missing:
+                self._compute(each, tables, planned)
+                tables.drop_made(tools, each)
         found = {number: self._result(tables.files[number, self.network.target], number) for number in wanted}
         return TypedTables(found, {self._layer(each).label: plan.plan for each, plan in planned.items()})
 
@@ -131,7 +122,6 @@ class TypedPrediction:
             work_bytes=tables.most_bytes,
             result_bytes=tables.result_bytes,
             first=tuple(first),
-            held={"learned features": self.given.learned_bytes},
         )
 
     @property
@@ -150,6 +140,16 @@ class TypedPrediction:
 
     def _layer(self, key: TypedKey) -> TypedLayer:
         return TypedLayer(*key, self.network, self._types)
+
+    def _compute(self, key: TypedKey, tables: TableFiles[TypedKey], planned: Mapping[TypedKey, PlannedLayer]) -> None:
+        """Write the missing rows of a table."""
+        out, (number, node_type) = tables.files[key], key
+        if number == 0:
+            self._first(node_type).compute(out, self.run_by, partial(self.progress, f"features ({node_type})"))
+            return
+        layer = self._layer(key)
+        below, progress = self._below(layer, tables.files), partial(self.progress, layer.label)
+        compute_layer(below, planned[key], out, self.run_by, open_rows=layer.open, progress=progress)
 
     def _tables(self, wanted: Collection[int], folder: Path, done: Path) -> TableFiles[TypedKey]:
         """Return the tables that wanted ones of the target type need, layer by layer."""
@@ -188,7 +188,7 @@ class TypedPrediction:
             for key in keys:
                 try:
                     if key[0] == 0:
-                        self._first(key[1]).require_memory(run.budget)
+                        self._first(key[1]).require_memory(run)
                     else:
                         planned[key] = self._plan_layer(key, tables, run)
                 except BudgetError as error:

@@ -72,7 +72,7 @@ def plan_of_layers(layers: LayerPlans) -> OutputPlan:
         steps=tuple(steps),
         work_bytes=layers.work_bytes,
         result_bytes=layers.result_bytes,
-        reserved={**layers.held, **largest},
+        reserved=largest,
         reasons=tuple(reasons),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -132,8 +132,8 @@ class OutputRun:
         """Plan what compute() would do, without reading the graph for it. Raises ConfigError, BudgetError."""
         config = self.classifier.config
         if isinstance(config, TypedConfig):
-            with self._open_typed(config, wanted, WorkFolder(self.dataset.path)) as opened:
-                return plan_of_layers(opened.plan(_layers_of(config, wanted)))
+            opened = self._open_typed(config, wanted, WorkFolder(self.dataset.path))
+            return plan_of_layers(opened.plan(_layers_of(config, wanted)))
         if isinstance(config, HopConfig):
             self._hop_network(config)
             rows_bytes = 4 * self.dataset.num_nodes * (self.classifier.num_outputs + _hidden_dim(config, wanted))
@@ -211,16 +211,13 @@ class OutputRun:
 
     def _of_types(self, config: TypedConfig, wanted: Wanted, work: WorkFolder) -> OutputTables:
         started = time.perf_counter()
-        with self._open_typed(config, wanted, work) as opened:
-            found = opened.run(_layers_of(config, wanted))
+        found = self._open_typed(config, wanted, work).run(_layers_of(config, wanted))
         steps = [{"step": "layers", "seconds": time.perf_counter() - started}]
         plans = {name: plan.to_dict() for name, plan in found.plans.items()}
         logits = found.tables[config.layers] if wanted.logits else None
         return OutputTables(logits, found.tables.get(wanted.layer), {"layers": plans}, steps)
 
-    def _open_typed(
-        self, config: TypedConfig, wanted: Wanted, work: WorkFolder
-    ) -> AbstractContextManager[TypedPrediction]:
+    def _open_typed(self, config: TypedConfig, wanted: Wanted, work: WorkFolder) -> TypedPrediction:
         run = LayerRun(
             budget=self.budget, tools=self.tools, threads=self.threads, scratch=self.scratch, seed=wanted.seed
         )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -27,7 +26,6 @@ from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import WorkFolder
 
 
-@contextmanager
 def open_typed(
     classifier: OpenClassifier,
     config: TypedConfig,
@@ -38,8 +36,8 @@ def open_typed(
     *,
     space: DiskSpace,
     progress: Progress,
-) -> Iterator[TypedPrediction]:
-    """Open the model on a dataset, whose merged lists are made if they are missing; learned rows are reserved.
+) -> TypedPrediction:
+    """Open the model on a dataset, whose merged lists are made if they are missing.
 
     config: the run's, with matrix products that this machine has. fanout: see Wanted.
     """
@@ -52,17 +50,16 @@ def open_typed(
     engine = run_by.tools.engine
     given = GivenRows({name: _learned(classifier, types, name, engine) for name in types.learned}, types.made)
     fanouts = list(fanout or (ALL_NEIGHBORS,)) * (1 if len(fanout) == config.layers else config.layers)
-    with run_by.budget.reserve("learned features", given.learned_bytes):
-        yield TypedPrediction(
-            dataset=merged,
-            network=network.eval(),
-            given=given,
-            fanouts=fanouts,
-            run_by=run_by,
-            work=work,
-            space=space,
-            progress=progress,
-        )
+    return TypedPrediction(
+        dataset=merged,
+        network=network.eval(),
+        given=given,
+        fanouts=fanouts,
+        run_by=replace(run_by, held={"learned features": given.learned_bytes}),
+        work=work,
+        space=space,
+        progress=progress,
+    )
 
 
 def _learned(classifier: OpenClassifier, types: RunTypes, node_type: str, engine: Engine) -> Tensor | RowsOfVersion:
