@@ -73,7 +73,10 @@ def expected(data: HeteroData, path: str) -> NDArray[np.float64]:
 
 def test_tables_are_products_of_the_matrices_of_a_path(graph: tuple[HeteroData, Dataset], tmp_path: Path) -> None:
     data, dataset = graph
-    tables = diskhop.propagate_paths(dataset, SPEC, memory="60MB", scratch=tmp_path).tables
+    done = diskhop.propagate_paths(dataset, SPEC, memory="60MB", scratch=tmp_path)
+    tables = done.tables
+    # At least the features of each path, once.
+    assert done.steps[0]["bytes_read"] >= 3 * 90 * 6 * 2
     assert (tables.num_tables, tables.num_rows, tables.dim) == (5, 90, 6)
     np.testing.assert_array_equal(values_of(tables, 0), data["paper"].x.float().numpy())
     for number, path in enumerate(PATHS, 1):
@@ -187,6 +190,7 @@ def test_all_paths_are_taken_by_default_and_planned(graph: tuple[HeteroData, Dat
         ({"paths": ("paper,in,venue",)}, "--path paper,in,venue leads to 'venue', and the target is 'paper'"),
         ({"paths": ("venue,has,paper",)}, "begins at 'venue', whose nodes have no features: begin at one of author, p"),
         ({"target": "venue"}, "--target venue"),
+        ({"paths": PATHS[:1] * 2}, "--path author,writes,paper is given more than once; give it once"),
         ({"operators": ("row",)}, "--operator is for hop tables of graphs of one type: remove it"),
         ({"direction": "both"}, "--direction is for hop tables of graphs of one type"),
         ({"paths": (), "hops": 6}, "has more than 64 paths of up to 6 steps to 'paper'"),

@@ -80,14 +80,14 @@ def propagate_paths(
     sizes = parse_sizes(memory=memory, disk=disk)
     budget = budget or Budget(sizes.get("memory_bytes") or default_memory_bytes())
     threads, disk_bytes = threads or default_threads(), sizes.get("disk_bytes") or 0
-    labelled, folder = dataset.of_node_type(spec.target), scratch_path(dataset.path, scratch)
+    paths, folder = spec.parsed(dataset), scratch_path(dataset.path, scratch)
     require_features(dataset, spec.target, f"--target {spec.target}: the first table")
-    paths, rows = spec.parsed(dataset), find_rows(labelled, spec.rows, budget)
+    rows = find_rows(dataset.of_node_type(spec.target), spec.rows, budget)
     destination = folder / folder_name(spec.key(dataset.hash, rows))
     started = time.perf_counter()
-    is_made = False
+    steps: list[dict[str, Any]] = []
     if not destination.exists():
-        shape = path_shape(dataset, spec, paths, labelled.num_nodes if rows is None else len(rows))
+        shape = path_shape(dataset, spec, paths, dataset.nodes[spec.target].num_nodes if rows is None else len(rows))
         _require_disk(len(paths) * shape.num_bytes, len(paths), disk_bytes)
         tools = MergeTools(scratch=folder, engine=engine, budget=budget, threads=threads, progress=progress)
         lists = merged_lists(dataset, tools, spec.reversed_types)
@@ -95,15 +95,12 @@ def propagate_paths(
 
         def build(made: Path, _work: object) -> None:
             require_free_space(made, len(paths) * shape.num_bytes, "tables along paths")
-            making.write(made)
+            num_read = making.write(made)
+            seconds, num_written = time.perf_counter() - started, len(paths) * shape.num_bytes
+            steps.append({"step": _PROGRESS, "seconds": seconds, "bytes_read": num_read, "bytes_written": num_written})
 
-        is_made = make_once(
-            destination, partial(make_derived, destination, spec.key(dataset.hash, rows), build), progress
-        )
-    tables = open_hop_tables(destination, dataset.hash)
-    written = {"bytes_read": 0, "bytes_written": tables.num_bytes}
-    step = {"step": _PROGRESS, "seconds": time.perf_counter() - started, **written}
-    return Propagated(tables, None, [step] if is_made else [], {})
+        make_once(destination, partial(make_derived, destination, spec.key(dataset.hash, rows), build), progress)
+    return Propagated(open_hop_tables(destination, dataset.hash), None, steps, {})
 
 
 def find_path_tables(dataset: Dataset, spec: PathSpec, scratch: Path | None, budget: Budget) -> HopTables | None:
@@ -146,15 +143,15 @@ class _Making:
     threads: int
     progress: Progress
 
-    def write(self, folder: Path) -> None:
-        """Write the tables and their manifest."""
+    def write(self, folder: Path) -> int:
+        """Write the tables and their manifest; return the bytes that were read."""
         operators = tuple(
             TableOperator(name=f"path-{number}", parameters={"kind": "path", "path": path.text})
             for number, path in enumerate(self.paths[1:], 1)
         )
-        files = []
+        files, num_read = [], 0
         for number, (path, name) in enumerate(zip(self.paths, table_names(operators, 1), strict=True)):
-            self._write_table(path, folder / name)
+            num_read += self._write_table(path, folder / name)
             sync_file(folder / name)
             checksum = sum_pages(folder / name, 0, self.shape.num_bytes).checksum
             files.append(TableFile(name=name, num_bytes=self.shape.num_bytes, checksum=checksum))
@@ -175,9 +172,10 @@ class _Making:
             positions=positions,
         )
         write_file(folder / TABLES_FILE, encode_hop_tables(tables))
+        return num_read
 
-    def _write_table(self, path: TypePath, file: Path) -> None:
-        """Write the table of a path, some columns at a time."""
+    def _write_table(self, path: TypePath, file: Path) -> int:
+        """Write the table of a path, some columns at a time; return the bytes that were read."""
         with file.open("wb") as opened:
             opened.truncate(self.shape.num_bytes)
         nodes = self.dataset.nodes[path.text.partition(",")[0]]
@@ -192,17 +190,22 @@ class _Making:
         self.budget.require({"columns of a path": column_bytes, "reading features and lists": reading_bytes})
         columns = min(nodes.feature_dim, (self.budget.available_bytes - reading_bytes) // column_bytes)
         reader = FeatureReader(table, nodes.feature_dtype, nodes.feature_dim, _PART_ROWS, self.tools.engine)
+        along = [EdgeLists.of_merged(self.lists, step) for step in path.steps]
+        blocks = list(row_ranges(nodes.feature_dim, columns))
         with self.budget.reserve("averaging along paths", columns * column_bytes + reading_bytes):
-            for first, stop in row_ranges(nodes.feature_dim, columns):
+            for first, stop in blocks:
                 values = np.empty((nodes.num_nodes, stop - first), np.float32)
                 start = 0
                 for part in reader.parts(range(0, nodes.num_nodes, _PART_ROWS), nodes.num_nodes):
                     values[start : start + len(part)] = part[:, first:stop]
                     start += len(part)
                 self._require_finite(values, table.path)
-                for step in path.steps:
-                    values = self._average(EdgeLists.of_merged(self.lists, step), values)
+                for lists in along:
+                    values = self._average(lists, values)
                 self._keep(values, file, first)
+        item_bytes = self.lists.index_dtype.itemsize
+        lists_bytes = sum(8 * lists.num_lists + item_bytes * lists.num_edges for lists in along)
+        return len(blocks) * (table.num_rows * table.row_stride + lists_bytes)
 
     def _average(self, lists: EdgeLists, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the means of the rows of each list, zeros for an empty one."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import xxhash
 
+from diskhop.config.options import require_known
+from diskhop.config.train import TABLE_DTYPES
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.merged import merged_spec, merged_types
 from diskhop.dataset.type_map import TypeMap
@@ -36,7 +38,7 @@ class TypePath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathSpec:
-    """Hop tables along paths.
+    """Hop tables along paths. Raises ConfigError.
 
     target: node type at the end of every path.
     paths: the paths, as author,writes,paper.
@@ -51,12 +53,19 @@ class PathSpec:
     dtype: str = "float32"
     rows: str = "all"
 
+    def __post_init__(self) -> None:
+        require_known("dtype", self.dtype, TABLE_DTYPES)
+        for text in self.paths:
+            if self.paths.count(text) > 1:
+                raise ConfigError(f"--path {text} is given more than once; give it once")
+
     def types(self, dataset: Dataset) -> TypeMap:
         """Return the types of the graph that paths are of. Raises ConfigError for unknown types to reverse."""
         return merged_types(dataset, merged_spec(dataset, self.reversed_types))
 
     def parsed(self, dataset: Dataset) -> tuple[TypePath, ...]:
         """Return the path of each table: the target's own features, then the paths. Raises ConfigError."""
+        require_known("node type", self.target, dataset.nodes)
         types = self.types(dataset)
         found = [parse_path(text, dataset, types, self.target) for text in self.paths]
         return (TypePath(self.target, ()), *found)
