@@ -2,10 +2,11 @@
 
 Claim (issue 40): with MAG240M's proportions at 1/60 (4 M nodes in three types, 58 M edges, papers of 768 float16,
 authors and institutions without features) and 15 % of the features' bytes as memory, an epoch takes at most 1.25 times
-the seconds of one with all features in memory. Files are evicted before each turn; --max-batches bounds an epoch.
---predict also predicts the class of every paper with that memory, by the model of such an epoch.
+the seconds of one with all features in memory, and the planner's choice at most 1.10 times those of the best store (its
+regret; name all stores). Files are evicted before each turn; --max-batches bounds an epoch. --predict also predicts the
+class of every paper with that memory, by the model of such an epoch.
 
-    python benchmarks/typed.py --stores auto,static,belady --predict
+    python benchmarks/typed.py --stores auto,direct,static,belady,shared,packed --predict
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, TextIO
 
 from diskhop.budget import format_bytes
 from diskhop.config.node_kinds import KINDS
-from diskhop.config.options import load_config
+from diskhop.config.options import AUTO, load_config
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating.typed import generate_typed_graph
 from diskhop.generating.typed_config import TypedConfig
@@ -32,7 +33,8 @@ from diskhop.runs.start import train
 from turns import take_turn
 from workloads import DEFAULT_FOLDER, evict
 
-NUM_NODES, NUM_EDGES, MEMORY_SHARE, WANTED_RATIO = 4_000_000, 58_000_000, 0.15, 1.25
+NUM_NODES, NUM_EDGES, MEMORY_SHARE = 4_000_000, 58_000_000, 0.15
+WANTED_RATIO, WANTED_REGRET = 1.25, 1.10
 OPTIONS: dict[str, Any] = {
     "model": "hetero-sage",
     "features": "degree",
@@ -100,6 +102,7 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where the graph is kept")
     parser.add_argument("--nodes", type=int, default=NUM_NODES)
     parser.add_argument("--stores", default="auto", help="names, separated by commas, beside the store memory")
+    parser.add_argument("--batch-size", type=int, default=OPTIONS["batch_size"], help="smaller for a smaller graph")
     parser.add_argument("--max-batches", type=int, default=40)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--predict", action="store_true", help="also predict every paper")
@@ -118,7 +121,8 @@ def main() -> int:
     found: dict[str, list[dict[str, float]]] = {store: [] for store in memory}
     for turn in range(-1, arguments.turns) if arguments.turns else ():
         for store, memory_bytes in memory.items():
-            options = {**OPTIONS, "store": store, "memory_bytes": memory_bytes, "max_batches": arguments.max_batches}
+            options = {**OPTIONS, "store": store, "memory_bytes": memory_bytes, "batch_size": arguments.batch_size}
+            options["max_batches"] = arguments.max_batches
             taken = take_turn(train_epoch, dataset.path, options)
             stages = {**taken.stages, "peak": taken.peak_rss_bytes}
             if turn < 0:  # Merges lists, compiles and measures the disk.
@@ -140,9 +144,11 @@ def main() -> int:
     ratios = {store: seconds / middle["memory"] for store, seconds in middle.items()}
     for store, ratio in ratios.items():
         print(f"{store}: {ratio:.2f} of all in memory", file=out)
+    regret = middle[AUTO] / min(middle[store] for store in middle if store != "memory") if AUTO in middle else 1.0
+    print(f"regret of the planner: {regret:.2f}", file=out)
     if arguments.json:
-        print(json.dumps({"turns": found, "ratios": ratios}))
-    return 0 if all(ratio <= WANTED_RATIO for ratio in ratios.values()) else 1
+        print(json.dumps({"turns": found, "ratios": ratios, "regret": regret}))
+    return 0 if ratios.get(AUTO, 1.0) <= WANTED_RATIO and regret <= WANTED_REGRET else 1
 
 
 if __name__ == "__main__":

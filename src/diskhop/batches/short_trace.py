@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.policies.list_reads import ListCurve
 from diskhop.protocols import NodeIds, SampledBatch
 
 
@@ -33,6 +34,7 @@ class ShortTrace:
     record_bytes: mean bytes of a batch in a trace.
     sample_seconds: median seconds of sampling one batch on one thread.
     middle: one whole batch.
+    lists: what it reads of neighbour lists on disk, of a graph with types whose lists are not all in memory; else None.
     """
 
     node_ids: tuple[NDArray[np.uint32] | NodeIds, ...]
@@ -40,6 +42,7 @@ class ShortTrace:
     record_bytes: float
     sample_seconds: float
     middle: SampledBatch
+    lists: ListCurve | None = None
 
     @property
     def num_rows(self) -> float:

@@ -26,18 +26,22 @@ class ListsPlan(NamedTuple):
     cache_bytes: int = 0
 
 
-def plan_lists(room: StoreRoom, files: TopologyFiles, sizes: BatchSizes) -> ListsPlan:
-    """Take memory for the neighbour lists. More threads sample if lists stay on the disk: room.sampling_threads."""
+def plan_lists(room: StoreRoom, files: TopologyFiles, sizes: BatchSizes, most_bytes: int | None = None) -> ListsPlan:
+    """Take memory for the neighbour lists. More threads sample if lists stay on the disk: room.sampling_threads.
+
+    most_bytes: memory for lists at most; the rest is worth more to rows. None: all that is left.
+    """
     columns = columns_bytes(files.columns, "memory")
     topology = topology_bytes(files, "memory")
     in_memory_bytes = topology + sum(columns.values())
-    if in_memory_bytes <= room.left_bytes:
+    left_bytes = room.left_bytes if most_bytes is None else min(room.left_bytes, most_bytes)
+    if in_memory_bytes <= left_bytes:
         _take(room, topology, columns)
         room.reasons.append(f"Topology in memory: {format_bytes(in_memory_bytes)}")
         return ListsPlan("memory")
     columns = columns_bytes(files.columns, "cached")
     # The cache takes all memory left except for wide staging, because the last lists that it holds are used least.
-    room_bytes = room.left_bytes - (STAGING_BYTES - SMALLEST_STAGING_BYTES) - sum(columns.values())
+    room_bytes = left_bytes - (STAGING_BYTES - SMALLEST_STAGING_BYTES) - sum(columns.values())
     block_bytes = 2 * buffer_bytes(sizes.block_bytes)  # per thread: in the channel, and before it
     fewest = room.sampling_threads
     best = None
@@ -52,6 +56,8 @@ def plan_lists(room: StoreRoom, files: TopologyFiles, sizes: BatchSizes) -> List
         if best is None or bytes_read < best[0]:
             best = bytes_read, cache_bytes, num_threads
     too_large = f"{format_bytes(in_memory_bytes)} do not fit next to two batches"
+    if left_bytes < room.left_bytes:
+        too_large = f"{format_bytes(in_memory_bytes)} would leave less for rows, which save more (predicted)"
     if best is None:
         room.reasons.append(f"Topology memory-mapped: {too_large}")
         return ListsPlan("mapped")

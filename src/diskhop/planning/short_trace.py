@@ -17,11 +17,16 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.planning.workload import Workload
+from diskhop.policies.list_reads import ListCurve, list_curve
+from diskhop.policies.neighbor_cache import PICK_LISTS_BYTES
 from diskhop.protocols import NodeIds, SampledBatch
 from diskhop.sampling.cached_topology import (
+    AnyTopology,
     CachedTopology,
     NeighborCacheOptions,
     cached_topology_bytes,
+    count_neighbors,
+    counts_by_list,
     list_bytes,
     open_cached_topology,
     room_for_lists,
@@ -35,6 +40,7 @@ from diskhop.system.memory import buffer_bytes
 _MOST_BATCHES, _MOST_SECONDS, _LISTS_BATCHES = 96, 6.0, 2
 # Share of the budget for the trace; the rest is for neighbour lists, and for the batch that the model is measured on.
 _MOST_SHARE = 0.25
+_BYTES_PER_COUNT = 8
 
 
 def sample_short_trace(
@@ -73,7 +79,8 @@ def sample_short_trace(
                 middle = batch
             if number > 0 and time.perf_counter() - began > _MOST_SECONDS:
                 break
-    assert middle is not None, "an epoch has a batch"
+        assert middle is not None, "an epoch has a batch"
+        curve = _list_curve(files, lists, middle, budget, engine)
     count = len(node_ids)
     return ShortTrace(
         node_ids=tuple(node_ids),
@@ -82,7 +89,22 @@ def sample_short_trace(
         # The first batch also allocates working memory.
         sample_seconds=float(np.median(seconds[1:] or seconds)),
         middle=middle,
+        lists=curve,
     )
+
+
+def _list_curve(
+    files: TopologyFiles, lists: AnyTopology, middle: SampledBatch, budget: Budget, engine: Engine
+) -> ListCurve | None:
+    """Find what a batch reads of lists on disk, for any cache of them, if the graph has types and memory suffices."""
+    types = files.types
+    counting_bytes = _BYTES_PER_COUNT * (files.num_nodes + files.num_lists) + PICK_LISTS_BYTES
+    if types is None or types.is_single or counting_bytes > budget.available_bytes:
+        return None
+    with budget.reserve("counting neighbours", counting_bytes):
+        out_degrees = counts_by_list(count_neighbors(files, engine, BufferPool(0)), types)
+        positions, num_drawn = middle.edge_positions, middle.num_sampled_edges
+        return list_curve(lists.indptr, out_degrees, positions, num_drawn, np.dtype(files.index_dtype).itemsize)
 
 
 def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, BatchSeeds]]:

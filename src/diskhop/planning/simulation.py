@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -26,10 +27,11 @@ from diskhop.planning.short_trace import measure_lists, sample_short_trace
 from diskhop.planning.store_plan import plan_store
 from diskhop.planning.workload import Workload, for_store
 from diskhop.plans import Prediction, SampledPlan
+from diskhop.policies.division import fewest_seconds
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import count_neighbors, list_bytes
-from diskhop.stores.costs import Machine, Scenario
+from diskhop.stores.costs import CoreSeconds, Machine, Scenario
 from diskhop.stores.group_share import pick_pinned
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
@@ -41,6 +43,8 @@ _FEWEST_EPOCHS_AHEAD = 3
 # Bytes per row of the table: a bitmap, when the row was used last, and the state of Belady's rule.
 _SIMULATION_BYTES_PER_ROW = 12
 _PAGE_BYTES = 4096
+# An option that takes more times as long as the fastest one so far is not divided again.
+_MOST_GAINED = 1.25
 
 
 class NoRoomError(BudgetError):
@@ -83,6 +87,7 @@ class Simulation:
         self._max_gap_bytes = disk.break_even_gap_bytes
         self._counts: NDArray[Any] | None = None
         self._lists: dict[int, ListsRead] = {}
+        self._fastest = math.inf
         try:
             step_seconds = self._sample_and_measure_step()
         except BudgetError as error:
@@ -120,13 +125,67 @@ class Simulation:
                 )
                 if all(plan != option.plan for option in options):
                     options.append(self._option(kind, plan, workload))
+                    options += self._with_fewer_lists(kind, options[-1], workload, most_in_flight)
             except (BudgetError, ConfigError):
                 if not options:
                     raise
         return options
 
-    def predict(self, plan: SampledPlan, workload: Workload) -> Prediction:
-        """Predict an epoch of a plan. workload: what the plan was made for."""
+    def _with_fewer_lists(
+        self, kind: StoreKind, option: Option[SampledPlan], workload: Workload, most_in_flight: int | None
+    ) -> list[Option[SampledPlan]]:
+        """Return the same store with memory for rows that lists would take, of a graph with types, if that is faster.
+
+        A node has a list per edge type there, so lists take as much as rows do, and may leave nothing for these.
+        """
+        plan, epochs = option.plan, self._workload.epochs
+        assert plan is not None
+        if self.trace.lists is None or not kind.is_bounded:
+            return []
+        self._fastest = min(self._fastest, option.seconds(epochs))
+        if plan.topology == "mapped" or option.seconds(epochs) > _MOST_GAINED * self._fastest:
+            return []
+        tried: dict[int, SampledPlan] = {}
+
+        def seconds_of(lists_bytes: int) -> float | None:
+            fewer = plan_store(
+                self._dataset,
+                workload,
+                kind.name,
+                self._whole,
+                self.machine.disk,
+                self.sizes,
+                most_in_flight,
+                lists_bytes,
+            )
+            if fewer.topology == "mapped":
+                return None  # Mapped lists are outside the budget.
+            tried[lists_bytes] = fewer
+            return self.predict(fewer, workload, self._estimate_lists(fewer)).run_seconds(epochs)
+
+        taken = fewest_seconds(plan.reserved["topology"], option.seconds(epochs), seconds_of)
+        return [self._option(kind, tried[taken], workload)] if taken in tried else []
+
+    def _estimate_lists(self, plan: SampledPlan) -> ListsRead | None:
+        """Return what sampling would read from the disk, without sampling again; None if all lists are in memory."""
+        curve, cores = self.trace.lists, CoreSeconds()
+        assert curve is not None
+        if plan.topology == "memory":
+            return None
+        found = curve.reads(
+            plan.topology_cache_bytes,
+            max_gap_bytes=self._max_gap_bytes,
+            alignment=self._alignment,
+            max_read_bytes=plan.max_read_bytes,
+        )
+        cores_seconds = self.trace.sample_seconds + found.reads * cores.read + found.draws * cores.join_row
+        return ListsRead(found.reads, found.num_bytes, cores_seconds)
+
+    def predict(self, plan: SampledPlan, workload: Workload, lists: ListsRead | None = None) -> Prediction:
+        """Predict an epoch of a plan.
+
+        workload: what the plan was made for. lists: what sampling reads from the disk; default: measured.
+        """
         counts = counts_accesses(self._dataset, plan.store, plan.pinned)
         scenario = Scenario(
             trace=self.trace,
@@ -140,7 +199,7 @@ class Simulation:
             pinned=self._pinned(plan) if counts else None,
             counting_bytes=list_bytes(self._dataset.topology) if counts else 0,
             page_cache_bytes=max(0, free_memory_bytes() - sum(plan.reserved.values())),
-            lists=self._lists_read(plan),
+            lists=lists or self._lists_read(plan),
             epochs_prepared=_epochs_prepared(plan, workload),
         )
         return store_kind(plan.store, self._table).simulate(scenario)

@@ -43,12 +43,14 @@ def plan_store(
     disk: DiskModel | None = None,
     sizes: BatchSizes | None = None,
     most_in_flight: int | None = None,
+    lists_bytes: int | None = None,
 ) -> SampledPlan:
     """Fill in a plan for one store; every option of the workload has an effect with it.
 
     disk: cost of reads; default: measured on the disk of the features.
     sizes: sizes of batches; default: those of the workload, else measured on a few batches.
     most_in_flight: batches in flight that get memory before cached rows do; default: the store's choice.
+    lists_bytes: memory for neighbour lists at most; default: all that the smallest memory of the rest leaves.
 
     Raises ConfigError for an unknown engine, and BudgetError, naming the smallest budget that works. Both come before
     anything is opened or measured.
@@ -60,7 +62,7 @@ def plan_store(
         raise ConfigError(f"--threads must be at least 1, got {threads}; use --threads 1")
     sizes = sizes or workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
     kind = store_kind(store, dataset.features())
-    planning = _StorePlanning(dataset, workload, kind, budget, sizes, reasons, threads)
+    planning = _StorePlanning(dataset, workload, kind, budget, sizes, reasons, threads, lists_bytes)
     share = planning.divide(most_in_flight)
     room, in_flight = planning.room, planning.room.in_flight
     reasons.append(in_flight.describe(HEADROOM))
@@ -105,7 +107,9 @@ class _StorePlanning:
         sizes: BatchSizes,
         reasons: list[str],
         threads: int,
+        lists_bytes: int | None,
     ) -> None:
+        self._lists_bytes = lists_bytes
         self._dataset = dataset
         self._workload = workload
         self._kind = kind
@@ -167,4 +171,4 @@ class _StorePlanning:
         }
 
     def _take_lists(self, room: StoreRoom) -> None:
-        self.lists = plan_lists(room, self.files, self._sizes)
+        self.lists = plan_lists(room, self.files, self._sizes, self._lists_bytes)

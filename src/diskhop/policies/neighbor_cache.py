@@ -6,7 +6,7 @@ chosen by the ratio of out-degree to in-degree (Ginex, section 3.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,7 @@ def pick_lists(indptr: NDArray[np.int64], out_degrees: NDArray[Any], capacity: i
     picked = np.zeros(-(-num_nodes // NODES_PER_BLOCK), np.uint16)
     room = capacity
     while room > capacity // _NEGLIGIBLE:
-        edges_by_class = np.zeros(_NUM_CLASSES, np.int64)
-        for _, classes, lengths, _ in _candidates(indptr, out_degrees, picked, room):
-            # bincount adds in float64, which is exact for sums of lengths below 2^53.
-            edges_by_class += np.bincount(classes, lengths, _NUM_CLASSES).astype(np.int64)
+        edges_by_class = _edges_by_class(_candidates(indptr, out_degrees, picked, room))
         edges_from_class = np.cumsum(edges_by_class[::-1])[::-1]
         if edges_from_class[0] == 0:
             break
@@ -57,10 +54,33 @@ def pick_lists(indptr: NDArray[np.int64], out_degrees: NDArray[Any], capacity: i
     return picked
 
 
+def usefulness(out_degrees: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the class of each list: the higher, the more often it is read per byte. Empty lists have the lowest."""
+    ratios = np.zeros(len(lengths), np.float32)
+    np.divide(out_degrees, lengths, out=ratios, where=lengths > 0, casting="same_kind")
+    return (ratios.view(np.uint32) >> np.uint32(16)).astype(np.int64)
+
+
+def edges_by_usefulness(indptr: NDArray[np.int64], out_degrees: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the edges of the lists of each class."""
+    none_picked = np.zeros(-(-(len(indptr) - 1) // NODES_PER_BLOCK), np.uint16)
+    return _edges_by_class(_candidates(indptr, out_degrees, none_picked, int(indptr[-1])))
+
+
 def is_picked(picked: NDArray[np.uint16], first: int, last: int) -> NDArray[np.bool_]:
     """Return whether pick_lists() picked nodes first to last - 1; first is a multiple of NODES_PER_BLOCK."""
     words = picked[first // NODES_PER_BLOCK : -(-last // NODES_PER_BLOCK)]
     return np.unpackbits(words.view(np.uint8), count=last - first, bitorder="little").view(np.bool_)
+
+
+def _edges_by_class(
+    candidates: Iterable[tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]],
+) -> NDArray[np.int64]:
+    edges_by_class = np.zeros(_NUM_CLASSES, np.int64)
+    for _, classes, lengths, _ in candidates:
+        # bincount adds in float64, which is exact for sums of lengths below 2^53.
+        edges_by_class += np.bincount(classes, lengths, _NUM_CLASSES).astype(np.int64)
+    return edges_by_class
 
 
 def _candidates(
@@ -73,6 +93,4 @@ def _candidates(
         are_picked = is_picked(picked, first, last)
         lengths = np.diff(indptr[first : last + 1])
         lengths[are_picked | (lengths > room)] = 0
-        ratios = np.zeros(len(lengths), np.float32)
-        np.divide(out_degrees[first:last], lengths, out=ratios, where=lengths > 0, casting="same_kind")
-        yield first, (ratios.view(np.uint32) >> np.uint32(16)).astype(np.int64), lengths, are_picked
+        yield first, usefulness(out_degrees[first:last], lengths), lengths, are_picked

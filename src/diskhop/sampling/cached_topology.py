@@ -132,7 +132,7 @@ def open_cached_topology(
         file = File(str(files.indices_path), "read")
         out_degrees = count_neighbors(files, engine, pool)
         if files.types is not None:
-            out_degrees = _by_list(out_degrees, files.types)
+            out_degrees = counts_by_list(out_degrees, files.types)
         picked = pick_lists(indptr, out_degrees, options.cache_bytes // dtype.itemsize)
         del out_degrees
         blocks, num_cached = _place_lists(indptr, picked)
@@ -176,7 +176,7 @@ def count_neighbors(files: TopologyFiles, engine: Engine, pool: BufferPool) -> N
     return counts
 
 
-def _by_list(of_nodes: NDArray[Any], types: TypeMap) -> NDArray[Any]:
+def counts_by_list(of_nodes: NDArray[Any], types: TypeMap) -> NDArray[Any]:
     """Return the value of each list's node (lists), given those of the nodes."""
     ranges = [(types.node_starts[number], types.node_starts[number + 1]) for number in types.destinations]
     return np.concatenate([of_nodes[first:end] for first, end in ranges]) if ranges else of_nodes[:0]
