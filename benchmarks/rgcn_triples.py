@@ -1,6 +1,6 @@
 """A knowledge graph by an R-GCN encoder with a DistMult decoder, next to `diskhop embed` (issue 39).
 
-    python benchmarks/rgcn_triples.py ../shared/data/fb15k-237
+    python benchmarks/rgcn_triples.py [--source ../shared/data/fb15k-237]
 
 Relations and their inverses are the edge types of one node type. In every step, messages use the training edges without
 those that the step scores, nor their inverses; in evaluation, all training edges. `diskhop embed --preset fb15k-237
@@ -157,7 +157,8 @@ def train_epoch(
 def main() -> int:
     """Train and print filtered metrics."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="folder with data.npz: train, valid and test triples")
+    source = Path(__file__).parents[2] / "shared" / "data" / "fb15k-237"
+    parser.add_argument("--source", type=Path, default=source, help="folder with data.npz: train, valid, test triples")
     for name, value in (("epochs", 30), ("dim", 128), ("layers", 1), ("bases", 4), ("batch-size", 8192)):
         parser.add_argument(f"--{name}", type=int, default=value)
     for name, value in (("negatives", 2000), ("seed", 0), ("threads", 2), ("every", 5)):
@@ -167,7 +168,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     torch.set_num_threads(options.threads)
-    stored = np.load(options.folder / "data.npz")
+    stored = np.load(options.source / "data.npz")
     data = {part: stored[part] for part in ("train", "valid", "test")}
     model = Model(int(stored["num_entities"]), int(stored["num_relations"]), options)
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
