@@ -4,8 +4,9 @@
 
 Claim (issue 39): on Cora, Open English WordNet and Tolokers every sampler is at most 1 point below neighbour sampling,
 and GraphSAINT and Cluster-GCN at most 2. The presets of the graphs, with 10 neighbours per node and hop; each sampler
-has the settings that training chooses, but for `marius`, which would keep all partitions resident. Validation and test
-take all neighbours. Runs are appended to --results as they end, and those that are there already are not run again.
+has the settings that training chooses, but for `marius`, which would keep all partitions resident. Subgraphs take as
+many steps as the others, in as many epochs as that needs. Validation and test take all neighbours. Runs are appended to
+--results as they end, and those that are there already are not run again.
 """
 
 from __future__ import annotations
@@ -22,19 +23,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.config.sampler import CHOOSING, LAYER_WISE, NEIGHBOR, SAMPLERS
+from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
+from diskhop.runs.nodes.defaults import resolve_config
+from diskhop.runs.nodes.samplers import train_pass
 from diskhop.runs.start import train
 
 # A smaller network than the preset's, and larger steps, so that fifty runs take a quarter of an hour.
 SMALLER = {"layers": 2, "hidden": 64, "norm": "layer", "dropout": 0.2, "lr": 0.01}
-# Options of the graphs, by their folders. Few validations: each takes all neighbours.
+# Options of the graphs, by their folders.
 GRAPHS: dict[str, dict[str, Any]] = {
-    "cora": {"preset": "cora", "epochs": 60, "eval_every": 5},
-    "heterophilous-tolokers": {"preset": "tolokers", "epochs": 30, "eval_every": 10},
-    "oewn": {"preset": "oewn", "epochs": 6, "eval_every": 6} | SMALLER,
+    "cora": {"preset": "cora"},
+    "heterophilous-tolokers": {"preset": "tolokers"},
+    "oewn": {"preset": "oewn"} | SMALLER,
 }
+# Steps of a run, and validations: few, since each takes all neighbours.
+STEPS = {"cora": (60, 12), "heterophilous-tolokers": (180, 3), "oewn": (324, 1)}
 FANOUT = 10
 LABOR_1 = "labor-1"
 # Every sampler of training, and LABOR-1, which is an option of labor.
@@ -52,6 +58,21 @@ def options_of(graph: str, name: str) -> dict[str, Any]:
     return options
 
 
+def epochs_of(dataset: Dataset, graph: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the epochs of a run that takes the graph's steps, and how many are between two validations."""
+    given = {name: value for name, value in options.items() if name != "preset"}
+    resolved = resolve_config(dataset, given, options["preset"])
+    config, rows = resolved.config, resolved.task.seeds.train
+    assert isinstance(config, SampledConfig)
+    if config.sampler in CHOOSING:
+        num_batches = len(train_pass(config, rows, dataset.num_nodes, 0).numbers)
+    else:
+        num_batches = -(-len(rows) // config.batch_size)
+    num_steps, num_validations = STEPS[graph]
+    epochs = -(-num_steps // num_batches)
+    return {"epochs": epochs, "eval_every": max(1, epochs // num_validations)}
+
+
 def read_results(path: Path) -> dict[str, float]:
     """Return the figures of the runs in a file, in per cent."""
     if not path.exists():
@@ -62,13 +83,15 @@ def read_results(path: Path) -> dict[str, float]:
 
 def key_of(graph: str, name: str, seed: int) -> str:
     """Return the text that only runs with equal options share."""
-    return json.dumps({"graph": graph, "name": name, "seed": seed, **options_of(graph, name)}, sort_keys=True)
+    content = {"graph": graph, "name": name, "seed": seed, "steps": STEPS[graph], **options_of(graph, name)}
+    return json.dumps(content, sort_keys=True)
 
 
 def measure(dataset: Dataset, graph: str, name: str, seed: int, path: Path) -> float:
     """Train, append the test figure to a file and return it, in per cent."""
     began = time.perf_counter()
-    trained = train(dataset, seed=seed, **options_of(graph, name))
+    options = options_of(graph, name)
+    trained = train(dataset, seed=seed, **options, **epochs_of(dataset, graph, options))
     figure = 100 * float(trained.result["test"][trained.result["metric"]])
     chosen = {option: getattr(trained.config, option) for option in ("fanout", "batch_size", "epochs")}
     seconds = round(time.perf_counter() - began, 1)

@@ -52,9 +52,9 @@ _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 
 def recounted_options(sampler: str) -> tuple[str, ...]:
-    """Return options that count something else than neighbours or seed nodes, so that no preset's value is for them."""
+    """Return options that count something else than neighbours, seed nodes or rounds of them, as presets do."""
     if sampler in CHOOSING:
-        return ("fanout", "batch_size")
+        return ("fanout", "batch_size", "epochs")
     return ("fanout",) if sampler in (*LAYER_WISE, HGT) else ()
 
 

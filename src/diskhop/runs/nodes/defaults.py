@@ -47,6 +47,8 @@ _USUAL_BATCH = 1000
 # Adam needs some hundreds of steps; with many batches per epoch, a few epochs are enough.
 _WANTED_STEPS = 500
 _FEWEST_EPOCHS, _MOST_EPOCHS = 5, 200
+# Of more epochs than that, which subgraphs of a small graph have.
+_EPOCHS_PER_VALIDATION = 5
 MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
 # Nodes per hop at most, and as a share of the graph, so that small graphs are sampled, too. FastGCN draws from the
 # whole graph, where most nodes are no neighbours of the batch: with fewer, many lists of a sparse graph get none.
@@ -181,16 +183,20 @@ def choose_steps(
     why: reason for fewest_batches, in words.
     """
     given = choices.given
+    most_epochs = _MOST_EPOCHS if num_batches is None else _WANTED_STEPS
     if num_batches is None:
         fitting = -(-num_items // fewest_batches)
         reason = f"of {num_items} {items}" + (f"; {why}" if why and fitting < _USUAL_BATCH else "")
         batch_size = choices.choose("batch_size", min(_USUAL_BATCH, fitting), reason)
         num_batches = -(-num_items // batch_size)
     num_batches = min(num_batches, given.get("max_batches", 0) or num_batches)
-    epochs = min(max(-(-_WANTED_STEPS // num_batches), _FEWEST_EPOCHS), _MOST_EPOCHS)
+    epochs = min(max(-(-_WANTED_STEPS // num_batches), _FEWEST_EPOCHS), most_epochs)
     epochs = choices.choose("epochs", epochs, f"{num_batches} batches each, at most {epochs * num_batches} steps")
     if has_valid and "epochs" not in given:
-        patience = -(-max(_FEWEST_EPOCHS, epochs // 4) // given.get("eval_every", 1))
+        apart = given.get("eval_every", 1)
+        if epochs > _MOST_EPOCHS:
+            apart = choices.choose("eval_every", _EPOCHS_PER_VALIDATION, "epochs are short")
+        patience = -(-max(_FEWEST_EPOCHS, epochs // 4) // apart)
         choices.choose("patience", patience, f"stops after {patience} validations in a row that are not better")
 
 

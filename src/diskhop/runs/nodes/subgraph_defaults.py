@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from diskhop.config.options import require
-from diskhop.config.sampler import CLUSTER, SAINT_EDGE, SAINT_WALK
+from diskhop.config.sampler import CLUSTER, SAINT_EDGE, SAINT_NODE, SAINT_WALK
 from diskhop.dataset.dataset import Dataset
 from diskhop.runs.choices import Choices
 from diskhop.system.memory import default_memory_bytes
 
-_MOST_DRAWS = 1000
+# A node's neighbours count only where they are in its batch. With as many draws as nodes, half of them are.
+_MOST_NODES_DRAWN = 131_072
+# As many batches have features that fit into the memory, since several are in flight.
+_BATCHES_THAT_FIT = 32
 _WALK_LENGTH = 2
 _PARTITIONS = 48
-_NODES_PER_CLUSTER, _MOST_CLUSTERS, _NODES_PER_BATCH = 100, 15_000, 2000
+_NODES_PER_CLUSTER, _MOST_CLUSTERS = 100, 15_000
+# Of clusters in a batch: a fifth of the graph keeps most edges of sparse graphs, within these bounds.
+_SHARE_OF_NODES, _FEWEST_NODES, _MOST_NODES = 1 / 5, 2000, 32_768
 # Nodes in all batches that are counted for norms, at most; a graph's nodes are drawn this often at least and at most.
 _MOST_COUNTED = 40_000_000
 _LEAST_COVERAGE, _MOST_COVERAGE = 5, 100
@@ -28,7 +33,9 @@ def _choose_clusters(dataset: Dataset, choices: Choices) -> int:
     why = f"about {dataset.num_nodes // num_clusters} nodes each, found once per dataset"
     num_clusters = int(choices.choose("clusters", num_clusters, why))
     require(num_clusters > 0, "clusters", "at least 1", num_clusters, "remove --clusters, or use --clusters 2")
-    per_batch = max(1, min(num_clusters, _NODES_PER_BATCH * num_clusters // max(1, dataset.num_nodes)))
+    most = min(_MOST_NODES, _fitting_nodes(dataset, choices))
+    wanted = max(_FEWEST_NODES, min(most, int(_SHARE_OF_NODES * dataset.num_nodes)))
+    per_batch = max(1, min(num_clusters, wanted * num_clusters // max(1, dataset.num_nodes)))
     why = f"clusters per batch, about {per_batch * dataset.num_nodes // max(1, num_clusters)} nodes"
     return -(-num_clusters // int(choices.choose("batch_size", per_batch, why)))
 
@@ -40,14 +47,23 @@ def _choose_draws(dataset: Dataset, choices: Choices, sampler: str) -> int:
         require(num_steps > 0, "walk_length", "at least 1", num_steps, "remove --walk-length, or use --walk-length 2")
         nodes_per_draw += num_steps
     what = {SAINT_EDGE: "edges", SAINT_WALK: "walks"}.get(sampler, "nodes")
-    num_draws = min(_MOST_DRAWS, max(1, dataset.num_nodes // nodes_per_draw))
+    most = max(_FEWEST_NODES, min(_MOST_NODES_DRAWN, _fitting_nodes(dataset, choices)))
+    num_draws = max(1, -(-min(most, dataset.num_nodes) // nodes_per_draw))
     num_draws = choices.choose("batch_size", num_draws, f"{what} per batch, drawn from {dataset.num_nodes} nodes")
     if choices.complete["model"] == "gat":
         choices.choose("sample_coverage", 0, "gat weighs edges itself, and has no norms")
+    elif sampler == SAINT_NODE and 2 * int(num_draws) >= dataset.num_nodes:
+        choices.choose("sample_coverage", 0, "batches have most nodes, and norms of the rarely drawn would spread")
     else:
         coverage = max(_LEAST_COVERAGE, min(_MOST_COVERAGE, _MOST_COUNTED // max(1, dataset.num_nodes)))
         choices.choose("sample_coverage", coverage, "how often each node is drawn to count norms, once per dataset")
     return max(1, -(-dataset.num_nodes // int(num_draws * nodes_per_draw)))
+
+
+def _fitting_nodes(dataset: Dataset, choices: Choices) -> int:
+    """Most nodes of a batch by the memory, at float32."""
+    memory_bytes = choices.given.get("memory_bytes") or default_memory_bytes()
+    return int(memory_bytes // (_BATCHES_THAT_FIT * 4 * max(1, dataset.feature_dim)))
 
 
 def choose_partitions(dataset: Dataset, choices: Choices) -> None:
