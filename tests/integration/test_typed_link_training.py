@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import diskhop
 from diskhop.budget import Budget
 from diskhop.cli import run as run_command
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.edge_lists import rows_of
+from diskhop.dataset.edge_lists import MappedLists, rows_of
 from diskhop.errors import ConfigError
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import Callback
@@ -29,7 +30,7 @@ from diskhop.sampling.links import LinkBatch
 from tests.integration.test_link_training import KILLED_RUN
 from tests.links import both_ways, message_edges
 from tests.runs import assert_same_run
-from tests.typed_links import NUM_ITEMS, NUM_USERS, shop
+from tests.typed_links import NUM_ITEMS, NUM_USERS, shop, shop_data
 
 OPTIONS: dict[str, Any] = {
     "task": "link",
@@ -135,6 +136,23 @@ def test_copies_are_found_by_their_edges_not_by_their_names(dataset: Dataset, pl
     assert target.nodes_of(-1)[0] == NUM_ITEMS
 
 
+def test_reverse_types_of_copies_are_copies_and_hide_none(dataset: Dataset, plain: Dataset) -> None:
+    def copies(graph: Dataset, reversed_types: tuple[str, ...]) -> list[str]:
+        target = edge_target(graph, "user,buys,item", reversed_types)
+        return [target.types.edges[place].ends[1] for place in target.copies]
+
+    # Reversed, what is bought in the other direction is what is learned.
+    assert copies(dataset, tuple(dataset.edges)) == ["bought_by", "rev_bought_by", "rev_buys"]
+    # The only type that leads back is a reverse type, of other edges.
+    assert copies(plain, ("user__rates__item",)) == []
+    # The only type that the dataset has of this direction, whose edges are others.
+    data = shop_data(with_copy=True)
+    del data["item", "bought_by", "user"]
+    one = diskhop.from_pyg(data, plain.path.parent / "one")
+    assert copies(one, ()) == ["suits"]
+    assert copies(one, ("user__buys__item",)) == ["suits", "rev_buys"]
+
+
 @pytest.mark.parametrize("changes", [{}, {"neg_sampling": "triplet", "negatives": 3, "negative_draws": "degree"}])
 def test_negatives_are_nodes_of_the_types_of_the_ends(plain: Dataset, changes: dict[str, Any]) -> None:
     target = edge_target(plain, "user,buys,item", ())
@@ -207,6 +225,12 @@ def test_edges_that_are_given_are_held_out(plain: Dataset, tmp_path: Path) -> No
         assert scored_edges(feed, Purpose.TEST) == set(held[9:18])
     np.save(tmp_path / "test.npy", np.array([[0], [NUM_ITEMS]]))
     with pytest.raises(ConfigError, match=r"test\.npy"):
+        train(plain, **{**OPTIONS, "link_split": str(tmp_path)})
+    # A user and an item with the same id are two nodes.
+    lists = MappedLists(target.lists)
+    apart = next(row for row in range(NUM_ITEMS) if row + firsts[0] not in lists.neighbors(row + firsts[1]))
+    np.save(tmp_path / "test.npy", np.array([[apart], [apart]]))
+    with pytest.raises(ConfigError, match=f"the nodes {apart} and {apart} have no edge in the graph"):
         train(plain, **{**OPTIONS, "link_split": str(tmp_path)})
 
 

@@ -113,8 +113,9 @@ class GivenRule:
         for (part, is_found), name in zip(found.items(), names, strict=True):
             if not is_found.all():
                 rows = divmod(int(self._pairs[part][np.argmin(is_found)]), self._num_nodes)
+                # Nodes of two types may have the same id.
                 first, second = sorted(ids_of(np.array(rows)).tolist())
-                if first == second:
+                if rows[0] == rows[1]:
                     raise ConfigError(
                         f"{name}: has an edge from node {first} to itself, which is never held out; leave it out"
                     )

@@ -24,7 +24,7 @@ class SplitTarget:
 
     types: the types that messages use, merged.
     number: number of the edge type.
-    copies: numbers of the edge types that have its edges in the other direction, which are held out with them.
+    copies: numbers of the edge types that have the same edges, in either direction, which are held out with them.
     lists: its edges, in the files of the dataset.
     """
 
@@ -62,31 +62,36 @@ def split_target(dataset: Dataset, types: TypeMap, number: int) -> SplitTarget:
 
 
 def _find_copies(dataset: Dataset, types: TypeMap, number: int, lists: EdgeLists) -> Iterator[int]:
-    """Yield the edge types that have the opposites of a type's edges, by their names or by their edges.
+    """Yield the edge types that have a type's edges, or their opposites, by their names or by their edges.
 
-    By name: the type that was made by reversing it, 'rev_' and its relation, and between two node types also the only
-    one that leads back. By edges: as many that join the same pairs of nodes.
+    Opposites by name: 'rev_' and its relation, and between two node types also the only one that leads back. By edges:
+    as many that join the same pairs of nodes. A type that was made by reversing the type itself or such a copy has the
+    same edges again.
     """
     own, own_sum = types.edges[number], None
     leading_back = [
         place
         for place, edges in enumerate(types.edges)
-        if place != number and (edges.source, edges.destination) == (own.destination, own.source)
+        if place != number
+        and not edges.is_reverse
+        and (edges.source, edges.destination) == (own.destination, own.source)
     ]
+    names = {own.name}
     for place in leading_back:
         edges = types.edges[place]
         is_only = own.source != own.destination and len(leading_back) == 1
-        if is_only or _is_reverse_of(edges, own):
-            yield place
-        elif edges.num_edges == own.num_edges and not edges.is_reverse:
+        is_copy = is_only or _is_reverse_of(edges, own)
+        if not is_copy and edges.num_edges == own.num_edges:
             own_sum = pair_sum(lists) if own_sum is None else own_sum
-            if pair_sum(EdgeLists.of_type(dataset, types, place)) == own_sum:
-                yield place
+            is_copy = pair_sum(EdgeLists.of_type(dataset, types, place)) == own_sum
+        if is_copy:
+            names.add(edges.name)
+    for place, edges in enumerate(types.edges):
+        if place != number and edges.name in names:
+            yield place
 
 
 def _is_reverse_of(edges: MergedEdges, own: MergedEdges) -> bool:
-    if edges.is_reverse:
-        return edges.name == own.name
     return edges.ends[1] == _REVERSE + own.ends[1] or own.ends[1] == _REVERSE + edges.ends[1]
 
 
