@@ -103,7 +103,7 @@ def test_budget_threads_and_parts_change_no_byte(
     assert sums("threads", 60_000_000, threads=2) == whole
     with monkeypatch.context() as patch:
         # Room for two columns of all papers at a time.
-        patch.setattr("diskhop.hops.path_tables.reading_features_bytes", lambda *_: 60_000_000 - _PART_BYTES - 4000)
+        patch.setattr("diskhop.hops.path_tables.reading_features_bytes", lambda *_: 60_000_000 - _PART_BYTES - 6000)
         assert sums("columns", 60_000_000) == whole
         with pytest.raises(BudgetError, match="columns of a path"):
             sums("refused", 59_990_000)

@@ -56,6 +56,8 @@ _PART_ROWS = 4096
 # Edges of a part of a list: sources as they are stored and as int32, and starts of up to as many lists.
 _EDGES_PER_PART = 1 << 18
 _PART_BYTES = 40 * _EDGES_PER_PART
+# Of a value that is read or kept: copies while it is checked or encoded.
+_ENCODING_BYTES = 24
 _PROGRESS = "averaging along paths"
 
 
@@ -183,9 +185,9 @@ class _Making:
         assert table is not None
         assert types is not None
         chain = [nodes.num_nodes, *(types.num_nodes[types.edges[step].destination] for step in path.steps)]
-        # Rows before and after a step, and those that are kept, as they are encoded.
+        # Rows before and after a step, and a part of those that are read or kept.
         column_bytes = 4 * max(sum(pair) for pair in zip(chain, [*chain[1:], 0], strict=True))
-        column_bytes += 12 * min(_PART_ROWS, self.shape.num_rows)
+        column_bytes += _ENCODING_BYTES * min(_PART_ROWS, max(chain))
         reading_bytes = reading_features_bytes(table.row_stride, nodes.feature_dim, _PART_ROWS) + _PART_BYTES
         self.budget.require({"columns of a path": column_bytes, "reading features and lists": reading_bytes})
         columns = min(nodes.feature_dim, (self.budget.available_bytes - reading_bytes) // column_bytes)
@@ -197,9 +199,9 @@ class _Making:
                 values = np.empty((nodes.num_nodes, stop - first), np.float32)
                 start = 0
                 for part in reader.parts(range(0, nodes.num_nodes, _PART_ROWS), nodes.num_nodes):
+                    self._require_finite(part[:, first:stop], table.path)
                     values[start : start + len(part)] = part[:, first:stop]
                     start += len(part)
-                self._require_finite(values, table.path)
                 for lists in along:
                     values = self._average(lists, values)
                 self._keep(values, file, first)
