@@ -25,6 +25,7 @@ from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.checkpoint import load_tensors
 from diskhop.runs.predict.run import predict_run
 from diskhop.runs.typed.learned import place_learned
+from tests.runs import InterruptedRunError, _Interrupter
 
 OPTIONS: dict[str, Any] = {"epochs": 3, "batch_size": 100, "hidden": 32, "fanout": (4, 3), "threads": 1, "seed": 2}
 LARGE, SMALL = "400MB", "50MB"
@@ -125,6 +126,15 @@ def test_a_killed_run_resumes_with_the_rows_of_its_checkpoint(path: Path, in_mem
     assert (tmp_path / "run" / "learned" / "author.work.bin").exists()
     diskhop.train(out=tmp_path / "run", resume=True)
     assert_equal_runs(tmp_path / "run", in_memory)
+
+
+def test_resuming_removes_rows_that_a_crash_left(path: Path, tmp_path: Path) -> None:
+    run, options = tmp_path / "run", {**OPTIONS, "epochs": 1}
+    with pytest.raises(InterruptedRunError):
+        diskhop.train(path, out=run, memory=SMALL, callbacks=[_Interrupter(1)], **options)
+    shutil.copy(run / "learned" / "author.1.bin", run / "learned" / "author.0.bin")
+    diskhop.train(out=run, resume=True)
+    assert [file.name for file in (run / "learned").iterdir()] == ["author.1.bin"]
 
 
 def test_a_disk_that_is_too_small_is_refused(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,6 +216,8 @@ def _begin(
         raise TrainingError(
             f"{context.out}: the checkpoint does not fit the model: {error}; train into a new folder"
         ) from error
+    # A crash after the last checkpoint left versions that no epoch would remove.
+    drop_rows(trainer.model, [state.model, state.best_model])
     return state
 
 
