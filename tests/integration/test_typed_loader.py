@@ -18,6 +18,7 @@ from torch_geometric.utils import sort_edge_index
 import diskhop
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
+from diskhop.loaders.typed_opposites import opposite_types
 from diskhop.stores.stores import STORES
 from tests.typed_graphs import EDGES, NODES, neighborhood, same_batches, typed_data, typed_dataset
 
@@ -215,9 +216,16 @@ def test_opposites_of_links_need_one_type_that_leads_back(graph: tuple[HeteroDat
     del data["paper", "by", "author"]
     dataset = diskhop.from_pyg(data, tmp_path / "graph")
     with pytest.raises(
-        ConfigError, match=r"\('author', 'writes', 'paper'\), and no edge type leads from paper to auth"
+        ConfigError, match=r"\('author', 'writes', 'paper'\), and no edge type except .* leads from paper to auth"
     ):
         diskhop.LinkNeighborLoader(dataset, [2], WRITES, **arguments)
+    # A type that has the opposites of another type does not lead back from this one.
+    types = [("user", "buys", "item"), ("item", "rev_buys", "user"), ("user", "rates", "item")]
+    assert opposite_types(types[:2]) == {types[0]: types[1], types[1]: types[0]}
+    with pytest.raises(
+        ConfigError, match=r"\('user', 'rates', 'item'\), and no edge type except .* leads from item to user"
+    ):
+        opposite_types(types)
 
 
 def test_loaders_that_start_at_once_share_merged_lists(tmp_path: Path) -> None:

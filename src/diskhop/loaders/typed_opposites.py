@@ -24,26 +24,37 @@ def opposite_types(edge_types: Sequence[EdgeEnds]) -> dict[EdgeEnds, EdgeEnds]:
     """Return the edge type of the opposites of each type. Raises ConfigError for a type that none leads back from.
 
     It is the type of the same relation with 'rev_' before it, as PyG's ToUndirected() names it; within a node type else
-    the type itself; and else the only type in the other direction.
+    the type itself; and else the only type in the other direction that does not reverse another by its name.
     """
     return {ends: _opposite(ends, edge_types) for ends in edge_types}
 
 
 def _opposite(ends: EdgeEnds, edge_types: Sequence[EdgeEnds]) -> EdgeEnds:
-    source, relation, destination = ends
-    other = relation.removeprefix(_REVERSE) if relation.startswith(_REVERSE) else _REVERSE + relation
-    if (destination, other, source) in edge_types:
-        return destination, other, source
+    source, _, destination = ends
+    by_name = _opposite_by_name(ends)
+    if by_name in edge_types:
+        return by_name
     if source == destination:
         return ends
-    leading_back = [each for each in edge_types if (each[0], each[-1]) == (destination, source)]
+    leading_back = [
+        each
+        for each in edge_types
+        if (each[0], each[-1]) == (destination, source)
+        and not (each[1].startswith(_REVERSE) and _opposite_by_name(each) in edge_types)
+    ]
     if len(leading_back) == 1:
         return leading_back[0]
-    found = f"{len(leading_back)} edge types lead" if leading_back else "no edge type leads"
+    found = f"{len(leading_back)} edge types lead" if leading_back else "no edge type except reverses of others leads"
     raise ConfigError(
         f"subgraph_type 'bidirectional' needs the edge type of the opposites of {ends}, and {found} from {destination} "
-        f"to {source}; import one as ('{destination}', '{other}', '{source}'), or use subgraph_type='directional'"
+        f"to {source}; import one as {by_name}, or use subgraph_type='directional'"
     )
+
+
+def _opposite_by_name(ends: EdgeEnds) -> EdgeEnds:
+    source, relation, destination = ends
+    other = relation.removeprefix(_REVERSE) if relation.startswith(_REVERSE) else _REVERSE + relation
+    return destination, other, source
 
 
 def with_opposites(typed: TypedBatch, opposites: Mapping[EdgeEnds, EdgeEnds]) -> dict[EdgeEnds, NDArray[np.int64]]:
