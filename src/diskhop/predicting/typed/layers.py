@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +18,9 @@ from diskhop.pipeline.batch import MiniBatch
 from diskhop.predicting.batched.batches import ComputeRows
 from diskhop.predicting.batched.dry_run import LayerCost
 
-# Nodes and edges of the blocks on which memory is measured: few, and many.
+# Nodes of the blocks on which memory is measured: few, and many, or twice as many, which as many edges read.
 _FEW, _MANY = 64, 2048
+_EDGES = 2 * _MANY
 # Bytes of merged lists: per edge, per source, and per target and relation.
 _EDGE_BYTES, _SOURCE_BYTES, _LIST_BYTES = 32, 16, 32
 
@@ -64,18 +66,34 @@ class TypedLayer:
         return self._of_batch
 
     def measure(self) -> LayerCost:
-        """Measure the memory of the layer on small blocks, where each relation reads every source."""
+        """Measure the memory of the layer on small blocks: of an edge, a source and a row, each by itself.
+
+        The steps of a layer take memory for different ones of these, so that a peak hides what other steps take. The
+        cost of a source is that of the type which takes most.
+        """
         with torch.random.fork_rng(devices=[]), reproducible(1):
-            few = self._measure(_FEW, _FEW)
-            sources = self._measure(_FEW, _MANY)
-            rows = self._measure(_MANY, _MANY)
+            edges = self._measure({}, _FEW, _EDGES)
+            source_bytes = max(self._bytes_more({name: _MANY}, 0) for name in self.inputs)
+            row_bytes = self._bytes_more({self.node_type: _MANY}, _MANY)
         num_relations = len(self.relations)
         return LayerCost(
             in_dim=self.network.table_dim(self.number - 1),
             out_dim=self.network.table_dim(self.number),
-            edge_bytes=few / max(1, _MANY * num_relations) + _EDGE_BYTES,
-            source_bytes=max(0, sources - few) / (_MANY * len(self.inputs)) + _SOURCE_BYTES,
-            row_bytes=max(0, rows - sources) / _MANY + _LIST_BYTES * (num_relations + 1),
+            edge_bytes=edges / max(1, _EDGES * num_relations) + _EDGE_BYTES,
+            source_bytes=source_bytes + _SOURCE_BYTES,
+            row_bytes=row_bytes + _LIST_BYTES * (num_relations + 1),
+        )
+
+    def _bytes_more(self, num_sources: Mapping[str, int], num_rows: int) -> float:
+        """Return the bytes that each of _MANY more sources takes, or each of as many more rows, which are sources too.
+
+        Measured with few edges, whose memory hides nothing, and with enough to read all sources.
+        """
+        twice = {name: 2 * count for name, count in num_sources.items()}
+        rows, twice_rows = max(_FEW, num_rows), max(_FEW, 2 * num_rows)
+        return max(
+            max(0, self._measure(twice, twice_rows, num_edges) - self._measure(num_sources, rows, num_edges)) / _MANY
+            for num_edges in (_FEW, _EDGES)
         )
 
     def _of_batch(self, batch: MiniBatch) -> Tensor:
@@ -90,12 +108,12 @@ class TypedLayer:
             out = self.network.layer_rows(self.number - 1, self.node_type, rows, layer)
             return out.to(torch.float32, copy=True)
 
-    def _measure(self, num_rows: int, num_sources: int) -> int:
-        """Measure the peak bytes of new tensors on a block: num_sources of each type, and _MANY edges per relation."""
-        num_of = {name: num_sources if name in self.inputs else 0 for name in self.types.node_types}
-        indptr = torch.from_numpy(np.linspace(0, _MANY, num_rows + 1).astype(np.int32))
-        sources = torch.arange(_MANY, dtype=torch.int32) % num_sources
-        lists = {ends: RelationLists(indptr, sources) for ends in self.relations}
+    def _measure(self, num_sources: Mapping[str, int], num_rows: int, num_edges: int) -> int:
+        """Measure the peak bytes of new tensors on a block: num_edges per relation, _FEW sources of other types."""
+        num_of = {name: num_sources.get(name, _FEW) if name in self.inputs else 0 for name in self.types.node_types}
+        indptr = torch.from_numpy(np.linspace(0, num_edges, num_rows + 1).astype(np.int32))
+        sources = torch.arange(num_edges, dtype=torch.int32)
+        lists = {ends: RelationLists(indptr, sources % max(1, num_of[ends[0]])) for ends in self.relations}
         targets = {name: num_rows if name == self.node_type else 0 for name in num_of}
         rows = {name: torch.randn(count, self.network.table_dim(self.number - 1)) for name, count in num_of.items()}
         live = LiveTensors([*rows.values(), *self.network.parameters()])
