@@ -16,15 +16,18 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError
+from diskhop.io.engine import open_engine
+from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.options import AS_GOOD, Option, rank
 from diskhop.planning.planner import choose_plan, rank_options
+from diskhop.planning.short_trace import sample_short_trace, spread_numbers
 from diskhop.planning.simulation import prepares_ahead
 from diskhop.planning.workload import Workload
 from diskhop.plans import Prediction, RunPlan
 from diskhop.policies.belady import belady_misses
 from diskhop.policies.lru import lru_misses
 from diskhop.policies.superbatches import superbatch_lengths
-from diskhop.protocols import Purpose, neighbor_spec
+from diskhop.protocols import NodeRows, Purpose, neighbor_spec
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.stores import STORES
 from tests.plans import with_share
@@ -190,6 +193,36 @@ def test_epochs_are_packed_ahead_where_that_pays(dataset: Dataset) -> None:
     assert prepares_ahead(workload_of(dataset, reuse=True), plan)
     assert not prepares_ahead(workload_of(dataset, epochs=2, disk_bytes=10**9), plan)
     assert prepares_ahead(workload_of(dataset, epochs=3, disk_bytes=10**9), with_share(plan, superbatch=10**6))
+
+
+def test_numbers_of_a_trace_are_distinct_and_spread_over_the_pass() -> None:
+    assert spread_numbers(1000, 96)[:24] == [*range(537, 545), *range(203, 211), *range(870, 878)]
+    for num_batches in range(3, 60):
+        for count in range(2, num_batches):
+            numbers = spread_numbers(num_batches, count)
+            assert count / 2 < len(set(numbers)) == len(numbers) <= count
+            assert set(numbers) <= set(range(num_batches))
+
+
+def test_the_trace_of_a_pass_in_order_is_like_the_whole_pass(dataset: Dataset) -> None:
+    """Rows of a batch are as many, whether nodes with many neighbours come first or last."""
+    degrees = np.diff(np.fromfile(dataset.topology.indptr_path, np.int64))
+    by_degree = np.argsort(degrees, kind="stable")
+    rows = []
+    for order in (by_degree, by_degree[::-1].copy()):
+        seeds = SeedSet(
+            purpose=Purpose.INFER,
+            seeds=NodeRows(order),
+            batch_size=20,
+            sampler=neighbor_spec((-1,)),
+            is_shuffled=False,
+        )
+        workload = Workload(seed_sets=(seeds,), seed=0)
+        sizes = measure_batches(dataset, workload.seed_sets, 0)
+        engine = open_engine("threads").engine
+        rows.append(sample_short_trace(dataset, workload, sizes, Budget(500_000_000), engine, 4096).num_rows)
+    assert rows[0] == pytest.approx(rows[1], rel=0.1)
+    assert rows[0] == pytest.approx(20 * (1 + degrees.mean()), rel=0.1)
 
 
 def test_a_dataset_without_features_needs_no_choice(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class ListsRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShortTrace:
-    """Consecutive batches of a run.
+    """Batches of a run: its first ones, or stretches of adjacent ones from all over a pass in order.
 
     node_ids: rows of each batch, ascending; uint32 if that is enough.
     block_bytes: mean bytes of a batch's nodes and edges in memory.

@@ -1,4 +1,8 @@
-"""Sampling a short trace: the first few batches of a run, on which plans are simulated."""
+"""Sampling a short trace: a few batches of a run, on which plans are simulated.
+
+They are the first ones where seeds are shuffled. A pass in order gives *stretches* of adjacent batches from all over
+it: its first batches may be of one kind, and adjacent ones share rows.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +37,12 @@ from diskhop.sampling.cached_topology import (
 )
 from diskhop.sampling.columns import columns_bytes
 from diskhop.sampling.samplers import lists_of, open_sampler
-from diskhop.sampling.seeds import BatchSeeds, SeedSet
+from diskhop.sampling.seeds import BatchSeeds
 from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 from diskhop.system.memory import buffer_bytes
 
 _MOST_BATCHES, _MOST_SECONDS, _LISTS_BATCHES = 96, 6.0, 2
+_STRETCH_BATCHES, _FEWEST_STRETCHES = 8, 4
 # Share of the budget for the trace; the rest is for neighbour lists, and for the batch that the model is measured on.
 _MOST_SHARE = 0.25
 _BYTES_PER_COUNT = 8
@@ -46,7 +51,7 @@ _BYTES_PER_COUNT = 8
 def sample_short_trace(
     dataset: Dataset, workload: Workload, sizes: BatchSizes, budget: Budget, engine: Engine, max_gap_bytes: int
 ) -> ShortTrace:
-    """Sample the first batches of a run, until a quarter of the budget or a few seconds are spent."""
+    """Sample some batches of a run, until a quarter of the budget or a few seconds are spent."""
     seed_set = workload.seed_sets[0]
     id_dtype = np.dtype(np.uint32 if dataset.num_nodes < 2**32 else np.int64)
     trace_bytes = int(budget.available_bytes * _MOST_SHARE)
@@ -62,7 +67,7 @@ def sample_short_trace(
         began = time.perf_counter()
         # A run of several short epochs needs two in the trace: the second one finds the cache that the first one left.
         num_batches = workload.num_batches * (1 if workload.epochs == 1 or workload.reuse else 2)
-        for number, seeds in _batches(seed_set, min(most_batches, num_batches)):
+        for number, seeds in _batches(workload, min(most_batches, num_batches)):
             started = time.perf_counter()
             batch = sampler.sample(
                 seeds.rows,
@@ -75,9 +80,9 @@ def sample_short_trace(
             node_ids.append(np.sort(batch.row_ids).astype(id_dtype))
             block_bytes += batch.num_bytes
             record_bytes += describe_batch(batch, dataset.num_nodes).num_bytes
-            if middle is None or number == 1:
+            if len(node_ids) <= 2:
                 middle = batch
-            if number > 0 and time.perf_counter() - began > _MOST_SECONDS:
+            if len(node_ids) > 1 and time.perf_counter() - began > _MOST_SECONDS:
                 break
         assert middle is not None, "an epoch has a batch"
         curve = _list_curve(files, lists, middle, budget, engine)
@@ -107,10 +112,28 @@ def _list_curve(
         return list_curve(lists.indptr, out_degrees, positions, num_drawn, np.dtype(files.index_dtype).itemsize)
 
 
-def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, BatchSeeds]]:
-    """Yield number and seed nodes of n batches."""
-    for number in range(count):
+def _batches(workload: Workload, count: int) -> Iterator[tuple[int, BatchSeeds]]:
+    """Yield number and seed nodes of about n batches."""
+    seed_set = workload.seed_sets[0]
+    is_whole = seed_set.is_shuffled or count >= workload.num_batches
+    for number in range(count) if is_whole else spread_numbers(workload.num_batches, count):
         yield number, seed_set.typical_batch(number % seed_set.num_batches)
+
+
+def spread_numbers(num_batches: int, count: int) -> list[int]:
+    """Return the numbers of at most n batches of a pass, in stretches all over it, the first of them near its middle.
+
+    Any first stretches are spread over the pass too, in case the time for sampling ends.
+    """
+    length = max(1, min(_STRETCH_BATCHES, count // _FEWEST_STRETCHES))
+    num_stretches = count // length
+    margin = (num_batches // num_stretches - length) // 2
+    numbers: list[int] = []
+    # Places in bit-reversed order (van der Corput) are far from those before them.
+    for place in sorted(range(num_stretches), key=lambda place: f"{place:b}"[::-1]):
+        first = (place + num_stretches // 2) % num_stretches * num_batches // num_stretches + margin
+        numbers += range(first, first + length)
+    return numbers
 
 
 @contextmanager
@@ -148,7 +171,7 @@ def measure_lists(
         started = time.process_time()
         batches = [
             sampler.sample(seeds.rows, purpose=seed_set.purpose, epoch=0, number=number, times=seeds.times)
-            for number, seeds in _batches(seed_set, min(_LISTS_BATCHES, workload.num_batches))
+            for number, seeds in _batches(workload, min(_LISTS_BATCHES, workload.num_batches))
         ]
         cores_seconds = time.process_time() - started
     return ListsRead(
