@@ -22,7 +22,10 @@ from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.io.faults import CrashInjector
 from diskhop.nn.typed.models import TYPED_MODELS
+from diskhop.predicting.batched.batches import PlannedLayer, plan_layer
 from diskhop.predicting.rows import ArrayRows
+from diskhop.predicting.typed import tables as typed_tables
+from diskhop.predicting.typed.layers import TypedLayer
 from diskhop.runs.evaluate.classifier import evaluate_classifier
 from diskhop.runs.evaluate.run import evaluate_run
 from diskhop.runs.nodes.opened import open_classifier
@@ -63,6 +66,26 @@ def test_predictions_are_those_of_one_pass_over_the_graph(tmp_path: Path, model:
         found = predicted(run, tmp_path / "out", what=("logits", "embedding"))
     np.testing.assert_allclose(found["logits"], dense(run, merged, data), atol=1e-5)
     np.testing.assert_allclose(found["embedding"], dense(run, merged, data, layers - 1), atol=1e-5)
+
+
+def test_layers_with_the_same_batches_and_costs_are_planned_once(
+    small: tuple[HeteroData, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, dataset = small
+    run = train_run(dataset, tmp_path / "run", model="hetero-sage", layers=3, fanout=(3, 3, 3))
+    config: Any = open_classifier(run).config
+    planned = []
+
+    def plan(below: Dataset, layer: TypedLayer, *given: Any, **options: Any) -> PlannedLayer:
+        planned.append(layer.label)
+        return plan_layer(below, layer, *given, **options)
+
+    monkeypatch.setattr(typed_tables, "plan_layer", plan)
+    found = predicted(run, tmp_path / "out", what=("logits",))
+    # Layer 2 of each type is as layer 1; layer 3 has other columns.
+    assert planned == ["layer 1 (author)", "layer 1 (paper)", "layer 1 (venue)", "layer 3 (paper)"]
+    merged = merge_types(dataset, config, Budget(1 << 28), silent)
+    np.testing.assert_allclose(found["logits"], dense(run, merged, data), atol=1e-5)
 
 
 @pytest.mark.parametrize("features", ["random", "degree"])

@@ -54,7 +54,7 @@ def digest_of(rows: Tensor | RowsOfVersion) -> str:
     if isinstance(rows, RowsOfVersion):
         rows.check()
         return f"{rows.checksum:016x}"
-    return xxhash.xxh3_64_hexdigest(rows.contiguous().numpy().tobytes())
+    return xxhash.xxh3_64_hexdigest(rows.contiguous().numpy().data)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

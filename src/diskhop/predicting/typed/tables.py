@@ -182,6 +182,7 @@ class TypedPrediction:
     def _plan_tables(self, keys: Sequence[TypedKey], wanted: Collection[int]) -> dict[TypedKey, PlannedLayer]:
         """Plan tables; those of number 0 have no plan. Raises the BudgetError of the one that needs most memory."""
         run, planned, refusals = self._planning_run, {}, []
+        alike: dict[Any, PlannedLayer] = {}
         scratch = None if run.scratch is None else Path(run.scratch)
         with scratch_folder(scratch_path(self.dataset.path, scratch)) as folder:
             tables = self._tables(wanted, folder, folder)
@@ -190,20 +191,28 @@ class TypedPrediction:
                     if key[0] == 0:
                         self._first(key[1]).require_memory(run)
                     else:
-                        planned[key] = self._plan_layer(key, tables, run)
+                        planned[key] = self._plan_layer(key, tables, run, alike)
                 except BudgetError as error:
                     refusals.append(error)
         if refusals:
             raise max(refusals, key=lambda error: error.smallest_bytes or 0)
         return planned
 
-    def _plan_layer(self, key: TypedKey, tables: TableFiles[TypedKey], run: LayerRun) -> PlannedLayer:
+    def _plan_layer(
+        self, key: TypedKey, tables: TableFiles[TypedKey], run: LayerRun, alike: dict[Any, PlannedLayer]
+    ) -> PlannedLayer:
+        """Plan a layer. alike: plans by what they depend on, which grow by this one: comparing stores takes seconds."""
         for each in tables.inputs[key]:
             with tables.files[each].path.open("wb") as file:  # stores look at it; it takes no disk space
                 file.truncate(tables.files[each].num_bytes)
-        layer = self._layer(key)
-        below, fanout = self._below(layer, tables.files), self.fanouts[layer.number - 1]
-        return plan_layer(below, layer, layer.measure(), tables.files[key], run, fanout=fanout)
+        layer, fanout = self._layer(key), self.fanouts[key[0] - 1]
+        cost = layer.measure()
+        facts = layer.node_type, cost, fanout
+        if facts not in alike:
+            alike[facts] = plan_layer(
+                self._below(layer, tables.files), layer, cost, tables.files[key], run, fanout=fanout
+            )
+        return replace(alike[facts], layer=layer)
 
     def _below(self, layer: TypedLayer, files: Mapping[TypedKey, RowFile]) -> Dataset:
         """Return the graph with the tables that a layer reads as features of their types."""
