@@ -18,7 +18,7 @@ import xxhash
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import ReverseEdges, TopologyFiles
-from diskhop.dataset.type_map import MergedEdges, TypeMap
+from diskhop.dataset.type_map import MergedEdges, TypeMap, reverse_ends
 from diskhop.derived.clean import MERGED_FILE
 from diskhop.errors import ConfigError, FormatError
 from diskhop.io.locks import keep_directory
@@ -73,12 +73,11 @@ def merged_types(dataset: Dataset, spec: MergedSpec) -> TypeMap:
     Raises ConfigError for an opposite that the dataset has already.
     """
     forward = [MergedEdges(name, edges.ends, edges.num_edges) for name, edges in dataset.edges.items()]
-    backward = []
-    for edges in forward:
-        if edges.name in spec.reversed_types:
-            source, relation, destination = edges.ends
-            opposite = destination, f"rev_{relation}", source
-            backward.append(MergedEdges(edges.name, opposite, edges.num_edges, is_reverse=True))
+    backward = [
+        MergedEdges(edges.name, reverse_ends(edges.ends), edges.num_edges, is_reverse=True)
+        for edges in forward
+        if edges.name in spec.reversed_types
+    ]
     taken = {edges.ends for edges in forward}
     for edges in backward:
         if edges.ends in taken:

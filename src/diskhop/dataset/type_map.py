@@ -18,6 +18,14 @@ from diskhop._native import GraphTypes
 from diskhop.protocols import NodeIds
 
 EdgeEnds = tuple[str, str, str]
+# Begins the relation of an edge type that has the opposites of another's edges, as PyG's ToUndirected() names it.
+REVERSE = "rev_"
+
+
+def reverse_ends(ends: EdgeEnds) -> EdgeEnds:
+    """Return the name of the edge type of the opposites of a type's edges."""
+    source, relation, destination = ends
+    return destination, REVERSE + relation, source
 
 
 @dataclass(frozen=True, slots=True)

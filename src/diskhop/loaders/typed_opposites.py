@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.batches.typed import EdgePart, TypedBatch
-from diskhop.dataset.type_map import EdgeEnds
+from diskhop.dataset.type_map import REVERSE, EdgeEnds, reverse_ends
 from diskhop.errors import ConfigError
 from diskhop.plans import PreparedBytes
 
-_REVERSE = "rev_"
 # Of each edge and its opposite: both ends, a number in order, and the copies that finding each number once takes.
 ADDED = PreparedBytes(per_edge=2 * (16 + 8 + 24))
 
@@ -40,7 +39,7 @@ def _opposite(ends: EdgeEnds, edge_types: Sequence[EdgeEnds]) -> EdgeEnds:
         each
         for each in edge_types
         if (each[0], each[-1]) == (destination, source)
-        and not (each[1].startswith(_REVERSE) and _opposite_by_name(each) in edge_types)
+        and not (each[1].startswith(REVERSE) and _opposite_by_name(each) in edge_types)
     ]
     if len(leading_back) == 1:
         return leading_back[0]
@@ -53,8 +52,9 @@ def _opposite(ends: EdgeEnds, edge_types: Sequence[EdgeEnds]) -> EdgeEnds:
 
 def _opposite_by_name(ends: EdgeEnds) -> EdgeEnds:
     source, relation, destination = ends
-    other = relation.removeprefix(_REVERSE) if relation.startswith(_REVERSE) else _REVERSE + relation
-    return destination, other, source
+    if relation.startswith(REVERSE):
+        return destination, relation.removeprefix(REVERSE), source
+    return reverse_ends(ends)
 
 
 def with_opposites(typed: TypedBatch, opposites: Mapping[EdgeEnds, EdgeEnds]) -> dict[EdgeEnds, NDArray[np.int64]]:

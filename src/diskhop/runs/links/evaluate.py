@@ -34,6 +34,7 @@ from diskhop.run_files import EVALUATION_FILE, LINK_RUN
 from diskhop.runs.links.measures import BYTES_PER_EDGE, PairMeasure, PairScores
 from diskhop.runs.links.tables import TableReader, open_decoder, open_embeddings, open_links
 from diskhop.runs.links.task import PART_OF
+from diskhop.runs.nodes.opened import OpenClassifier
 from diskhop.runs.result import describe_protocol, describe_run, measure_memory
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress, silent
@@ -110,7 +111,15 @@ def evaluate_links(
                     measuring = _Measuring(table, decoder, dataset, config, budget, progress)
                     parts[name] = {**measuring.pairs(name, links), **measuring.ranks(name, links, ranked)}
             work.remove()
-    result = {
+    result = {**_describe(opened, dataset, config, parts), **measure_memory(before_bytes, budget)}
+    write_file(opened.path / EVALUATION_FILE, (json.dumps(result, indent=1) + "\n").encode())
+    return result
+
+
+def _describe(
+    opened: OpenClassifier, dataset: Dataset, config: LinkConfig, parts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    return {
         **describe_run(LINK_RUN, dataset, config.model, config.seed),
         "run": str(opened.path),
         "trained_on": opened.dataset_hash,
@@ -118,10 +127,7 @@ def evaluate_links(
         "decoder": config.decoder,
         "parts": parts,
         "notes": _notes(parts),
-        **measure_memory(before_bytes, budget),
     }
-    write_file(opened.path / EVALUATION_FILE, (json.dumps(result, indent=1) + "\n").encode())
-    return result
 
 
 def _notes(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:

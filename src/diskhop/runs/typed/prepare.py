@@ -32,21 +32,15 @@ from diskhop.runs.nodes.workload import workload_of
 from diskhop.runs.typed.feed import TypedFeed, inputs_of
 from diskhop.runs.typed.model import TypedModel, make_model, types_of_run
 from diskhop.runs.typed.samplers import eval_sampler, train_sampler
-from diskhop.runs.typed.target import NONE
+from diskhop.runs.typed.target import reversed_types
 from diskhop.runtime.progress import Progress
 from diskhop.sampling.samplers import merged_graph
 from diskhop.sampling.seeds import SeedSet, SplitSeeds
 from diskhop.stores.stores import STORES
 
 
-def reversed_of(config: AnyTypedConfig) -> tuple[str, ...]:
-    """Return the edge types whose opposites are added, by name."""
-    return () if config.reverse == (NONE,) else config.reverse
-
-
 def merge_types(dataset: Dataset, config: AnyTypedConfig, budget: Budget, progress: Progress) -> Dataset:
     """Return a dataset as one graph of all its types. Its merged lists are made if they are not there yet."""
-    reversed_types = reversed_of(config)
     tools = MergeTools(
         scratch=scratch_path(dataset.path, config.scratch or None),
         engine=open_engine(config.engine).engine,
@@ -54,7 +48,7 @@ def merge_types(dataset: Dataset, config: AnyTypedConfig, budget: Budget, progre
         threads=config.threads,
         progress=progress,
     )
-    return merged_graph(dataset, [train_sampler(config), eval_sampler(config)], tools, reversed_types)
+    return merged_graph(dataset, [train_sampler(config), eval_sampler(config)], tools, reversed_types(config.reverse))
 
 
 def prepare_typed(

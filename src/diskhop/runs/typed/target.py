@@ -62,6 +62,11 @@ def find_reversed(dataset: Dataset, wanted: Sequence[str] | None) -> tuple[str, 
     return tuple(name for name in dataset.edges if name in {by_name[each] for each in wanted})
 
 
+def reversed_types(option: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the edge types whose opposites are added, by name. option: what the complete configuration has."""
+    return () if option == (NONE,) else option
+
+
 def _has_opposite(dataset: Dataset, edges: EdgeSet) -> bool:
     if edges.source == edges.destination:
         share = edges.reciprocal_share()

@@ -25,7 +25,7 @@ from diskhop.runs.nodes.defaults import (
 )
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.typed.defaults import choose_reversed
-from diskhop.runs.typed.target import NONE, find_target
+from diskhop.runs.typed.target import find_target, reversed_types
 from diskhop.runs.typed_hops.spec import DEFAULT_STEPS
 from diskhop.system.memory import default_memory_bytes
 
@@ -68,9 +68,8 @@ def resolve_typed_hop_config(
 
 
 def _choose_paths(dataset: Dataset, target: str, choices: Choices) -> None:
-    given, reversed_types = choices.given.get("paths", ()), choices.complete["reverse"]
-    names = () if reversed_types == (NONE,) else reversed_types
-    types = merged_types(dataset, merged_spec(dataset, names))
+    given = choices.given.get("paths", ())
+    types = merged_types(dataset, merged_spec(dataset, reversed_types(choices.complete["reverse"])))
     for text in given:
         parse_path(text, dataset, types, target)
     if given and "hops" in choices.given and max(text.count(",") // 2 for text in given) > choices.given["hops"]:

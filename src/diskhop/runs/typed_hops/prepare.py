@@ -21,7 +21,7 @@ from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import PreparedRun
 from diskhop.runs.nodes.hops import prepare_hops
 from diskhop.runs.nodes.task import NodeTask
-from diskhop.runs.typed.target import NONE
+from diskhop.runs.typed.target import reversed_types
 
 
 def path_spec(dataset: Dataset, config: TypedHopConfig, budget: Budget) -> PathSpec:
@@ -29,7 +29,7 @@ def path_spec(dataset: Dataset, config: TypedHopConfig, budget: Budget) -> PathS
     of_all = PathSpec(
         target=config.target,
         paths=config.paths,
-        reversed_types=() if config.reverse == (NONE,) else config.reverse,
+        reversed_types=reversed_types(config.reverse),
         dtype=config.dtype,
         rows=ALL_ROWS,
     )

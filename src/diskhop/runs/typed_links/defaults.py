@@ -17,7 +17,7 @@ from diskhop.runs.links.defaults import FEWEST_BATCHES, WHY_FEWEST, choose_links
 from diskhop.runs.links.task import LinkTask
 from diskhop.runs.nodes.defaults import choose_batches, choose_machine, choose_steps
 from diskhop.runs.typed.defaults import choose_model, choose_reversed
-from diskhop.runs.typed.target import NONE
+from diskhop.runs.typed.target import reversed_types
 from diskhop.runs.typed_links.target import draw_task, edge_target, find_edge_type
 from diskhop.system.memory import default_memory_bytes
 
@@ -46,10 +46,9 @@ def resolve_typed_link_config(
     if without:
         choose("features", LEARNED, f"{', '.join(without)} without features: rows that are learned")
     memory_bytes = given.get("memory_bytes") or default_memory_bytes()
-    names = choices.complete["reverse"]
     task = draw_task(
         dataset,
-        edge_target(dataset, target, () if names == (NONE,) else names),
+        edge_target(dataset, target, reversed_types(choices.complete["reverse"])),
         choices.complete["link_split"],
         given.get("split", 0),
         evaluate=given.get("evaluate", True),

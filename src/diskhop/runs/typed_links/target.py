@@ -10,7 +10,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.merged import merged_spec, merged_types
 from diskhop.errors import ConfigError
 from diskhop.runs.links.task import LinkTask, link_task
-from diskhop.runs.typed.prepare import reversed_of
+from diskhop.runs.typed.target import reversed_types
 from diskhop.sampling.edge_split.split import plan_split
 from diskhop.sampling.edge_split.target import SplitTarget, split_target
 
@@ -48,9 +48,9 @@ def find_edge_type(dataset: Dataset, wanted: str | None) -> str:
     raise ConfigError(f"--target {wanted} {what}, only {shown}: use --target {example}")
 
 
-def edge_target(dataset: Dataset, target: str, reversed_types: Sequence[str]) -> SplitTarget:
-    """Return the edge type of a configuration as what is split. reversed_types: those whose opposites are added."""
-    types = merged_types(dataset, merged_spec(dataset, reversed_types))
+def edge_target(dataset: Dataset, target: str, reverse: Sequence[str]) -> SplitTarget:
+    """Return the edge type of a configuration as what is split. reverse: the types whose opposites are added."""
+    types = merged_types(dataset, merged_spec(dataset, reverse))
     number = next(place for place, edges in enumerate(types.edges) if ",".join(edges.ends) == target)
     return split_target(dataset, types, number)
 
@@ -59,7 +59,7 @@ def read_typed_task(dataset: Dataset, config: TypedLinkConfig) -> LinkTask:
     """Draw or read the split of a run. Raises as plan_split()."""
     return draw_task(
         dataset,
-        edge_target(dataset, config.target, reversed_of(config)),
+        edge_target(dataset, config.target, reversed_types(config.reverse)),
         config.link_split,
         config.split,
         evaluate=config.evaluate,

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_lists import EdgeLists, rows_of
 from diskhop.dataset.id_map import IdMap
-from diskhop.dataset.type_map import EdgeEnds, MergedEdges, TypeMap
+from diskhop.dataset.type_map import EdgeEnds, MergedEdges, TypeMap, reverse_ends
 from diskhop.protocols import NodeIds, NodeRows, SourceIds
 from diskhop.sampling.edge_split.rules import pair_sum
-
-_REVERSE = "rev_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -92,7 +90,7 @@ def _find_copies(dataset: Dataset, types: TypeMap, number: int, lists: EdgeLists
 
 
 def _is_reverse_of(edges: MergedEdges, own: MergedEdges) -> bool:
-    return edges.ends[1] == _REVERSE + own.ends[1] or own.ends[1] == _REVERSE + edges.ends[1]
+    return edges.ends == reverse_ends(own.ends) or own.ends == reverse_ends(edges.ends)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
