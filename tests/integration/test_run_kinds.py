@@ -34,7 +34,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     train(graph, out=folder / "hop", **HOP_OPTIONS)
     train(graph, out=folder / "link", **{**LINK_OPTIONS, "epochs": 1})
     typed = typed_dataset(folder / "graph")[1]
-    train(typed, out=folder / "typed", memory="80MB", epochs=1, batch_size=25, hidden=8)
+    options = {"memory": "80MB", "epochs": 1, "batch_size": 25, "hidden": 8}
+    train(typed, out=folder / "typed", **options)
+    train(typed, out=folder / "typed-hop", model="sign", hops=1, **options)
+    train(typed, out=folder / "typed-link", task="link", target="author,writes,paper", **options)
     embed(small_triples(folder / "triples"), out=folder / "embedding", **{**EMBED_OPTIONS, "epochs": 1})
     return {kind: folder / kind for kind in KINDS}
 

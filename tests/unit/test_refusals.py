@@ -121,7 +121,7 @@ def test_texts_that_metadata_describes_are_told_no_options(
     assert "correct the file, or what metadata.yaml says of it" in told
 
 
-@pytest.mark.parametrize("command", ["propagate", "embed", "pack"])
+@pytest.mark.parametrize("command", ["embed", "pack"])
 def test_commands_say_that_graphs_of_several_types_are_not_for_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
