@@ -103,5 +103,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     ],
 )
 def test_a_graph_of_several_types_is_refused_as_such(typed: Dataset, use: Callable[[Dataset], object]) -> None:
-    with pytest.raises(ConfigError, match=r"2 (node|edge) types, .*(import one type alone|learns one: add --target)|has node types"):
+    with pytest.raises(
+        ConfigError, match=r"2 (node|edge) types, .*(import one type alone|learns one: add --target)|has node types"
+    ):
         use(typed)

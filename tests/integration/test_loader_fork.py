@@ -65,7 +65,9 @@ assert refused(lambda: list(workers))
 """
 
 
-@pytest.mark.parametrize("kind", ["belady", "disk", pytest.param("memory", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["belady", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("disk", "memory"))]
+)
 def test_a_fork_neither_hangs_nor_disturbs_the_parent(tmp_path: Path, kind: str) -> None:
     small_graph(tmp_path / "graph", num_nodes=40, num_edges=400)
     arguments = [sys.executable, "-c", PROGRAM, kind, str(tmp_path / "graph")]

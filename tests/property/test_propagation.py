@@ -98,7 +98,7 @@ def test_the_same_bytes_at_any_budget_and_with_any_threads(tmp_path: Path, num_n
         ("sign", "float32"),
         ("row", "bfloat16"),
         ("ppr", "bfloat16"),
-        ("heat", "float32"),
+        pytest.param("heat", "float32", marks=pytest.mark.slow),
         pytest.param("sign", "bfloat16", marks=pytest.mark.slow),
         pytest.param("row", "float32", marks=pytest.mark.slow),
         pytest.param("ppr", "float32", marks=pytest.mark.slow),

@@ -582,7 +582,10 @@ def test_the_command_line_tells_what_was_found(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="../shared/data is absent")
 @pytest.mark.parametrize(
     ("name", "nodes", "edges", "loops"),
-    [("email-Enron", 36692, 183831, 0), ("ego-Twitter-undirected", 81306, 1342310, 14)],
+    [
+        ("email-Enron", 36692, 183831, 0),
+        pytest.param("ego-Twitter-undirected", 81306, 1342310, 14, marks=pytest.mark.slow),
+    ],
 )
 def test_real_graphs_have_their_published_counts(tmp_path: Path, name: str, nodes: int, edges: int, loops: int) -> None:
     """Written as they are published: space or tab between columns, comments first, gzip."""
