@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     train(graph, out=folder / "hop", **HOP_OPTIONS)
     train(graph, out=folder / "link", **{**LINK_OPTIONS, "epochs": 1})
     typed = typed_dataset(folder / "graph")[1]
-    options = {"memory": "80MB", "epochs": 1, "batch_size": 25, "hidden": 8}
+    options: dict[str, Any] = {"memory": "80MB", "epochs": 1, "batch_size": 25, "hidden": 8}
     train(typed, out=folder / "typed", **options)
     train(typed, out=folder / "typed-hop", model="sign", hops=1, **options)
     train(typed, out=folder / "typed-link", task="link", target="author,writes,paper", **options)
