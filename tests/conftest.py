@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.examples import EXAMPLES_IN_HOUSE
+from tests.examples import EXAMPLES_IN_HOUSE, SHARE_IN_HOUSE
 from tests.pairwise import mark_beyond_pairs
 
 # Several tests at a time have two threads each, on two cores: one that waits must not spin. Torch reads this at import.
@@ -20,7 +20,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Tests at a time slow each other: how long an example takes says nothing. In the house, examples are the same in every
 # run, so that a change alone decides whether its tests pass; `make test-all` looks for new ones.
-settings.register_profile("house", deadline=None, derandomize=True, max_examples=EXAMPLES_IN_HOUSE)
+settings.register_profile(
+    "house", deadline=None, derandomize=True, max_examples=round(SHARE_IN_HOUSE * EXAMPLES_IN_HOUSE)
+)
 settings.register_profile("thorough", deadline=None, max_examples=5 * EXAMPLES_IN_HOUSE)
 settings.load_profile("house")
 

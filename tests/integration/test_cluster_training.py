@@ -192,6 +192,7 @@ def test_the_loader_refuses_what_it_cannot_do(clusters: diskhop.ClusterData) -> 
 CORA: dict[str, Any] = {"preset": "cora", "fanout": (-1, -1), "store": "memory"}
 
 
+@pytest.mark.slow
 def test_cora_one_seed(tmp_path: Path) -> None:
     options = {**CORA, "sampler": "cluster", "clusters": 30, "batch_size": 15, "epochs": 40, "eval_every": 4}
     assert mean_test(import_shared(tmp_path, "cora"), [{"seed": 0}], **options) >= 0.79

@@ -109,6 +109,7 @@ def test_options_without_effect_are_refused(dataset: Dataset, options: dict[str,
 CORA = {"preset": "cora", "sampler": "saint-walk", "batch_size": 500, "fanout": (-1, -1), "store": "memory"}
 
 
+@pytest.mark.slow
 def test_cora_one_seed(tmp_path: Path) -> None:
     dataset = import_shared(tmp_path, "cora")
     assert mean_test(dataset, [{"seed": 0}], **CORA, epochs=40, eval_every=4) >= 0.79

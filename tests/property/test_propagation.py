@@ -95,12 +95,12 @@ def test_the_same_bytes_at_any_budget_and_with_any_threads(tmp_path: Path, num_n
 @pytest.mark.parametrize(
     ("operator", "dtype"),
     [
-        ("sign", "float32"),
-        ("row", "bfloat16"),
+        ("row", "float32"),
         ("ppr", "bfloat16"),
+        pytest.param("sign", "float32", marks=pytest.mark.slow),
+        pytest.param("row", "bfloat16", marks=pytest.mark.slow),
         pytest.param("heat", "float32", marks=pytest.mark.slow),
         pytest.param("sign", "bfloat16", marks=pytest.mark.slow),
-        pytest.param("row", "float32", marks=pytest.mark.slow),
         pytest.param("ppr", "float32", marks=pytest.mark.slow),
         pytest.param("heat", "bfloat16", marks=pytest.mark.slow),
     ],
