@@ -121,4 +121,4 @@ def test_cora_is_within_two_points_of_neighbour_sampling(tmp_path: Path, sampler
     dataset = import_shared(tmp_path, "cora")
     runs = [{"seed": seed} for seed in range(5)]
     neighbors = mean_test(dataset, runs, preset="cora", store="memory")
-    assert mean_test(dataset, runs, **{**CORA, "sampler": sampler}) >= neighbors - 0.02
+    assert mean_test(dataset, runs, **{**CORA, "sampler": sampler}, epochs=200) >= neighbors - 0.02
