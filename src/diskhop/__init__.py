@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from diskhop.loaders.shadow import ShaDowKHopSampler
     from diskhop.predicting.call import predict
     from diskhop.report.page import write_report
-    from diskhop.runs.embedding.export import export_embeddings
     from diskhop.runs.embedding.features import from_embeddings
     from diskhop.runs.embedding.queries import complete, score
     from diskhop.runs.evaluate.run import evaluate_run
+    from diskhop.runs.export import export_embeddings
     from diskhop.runs.neighbors import neighbors
     from diskhop.runs.nodes.packing import pack
     from diskhop.runs.plan import plan_run
@@ -92,7 +92,7 @@ _LAZY = {
     "complete": "diskhop.runs.embedding.queries",
     "embed": "diskhop.runs.start",
     "evaluate_run": "diskhop.runs.evaluate.run",
-    "export_embeddings": "diskhop.runs.embedding.export",
+    "export_embeddings": "diskhop.runs.export",
     "from_embeddings": "diskhop.runs.embedding.features",
     "from_pyg": "diskhop.importing.pyg.source",
     "neighbors": "diskhop.runs.neighbors",

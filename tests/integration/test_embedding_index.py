@@ -110,7 +110,7 @@ def test_blocks_fit_the_memory_that_is_asked_for(tmp_path: Path) -> None:
 
     def blocks(name: str, **options: Any) -> int:
         done: list[int] = []
-        diskhop.export_embeddings(run, tmp_path / name, lambda count, _total: done.append(count), **options)
+        diskhop.export_embeddings(run, tmp_path / name, lambda _stage, count, _total: done.append(count), **options)
         return len(done)
 
     assert blocks("all.npy") == 1

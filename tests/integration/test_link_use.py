@@ -11,6 +11,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+import diskhop
 from diskhop.budget import Budget, Reservation
 from diskhop.cli import run as run_command
 from diskhop.dataset.dataset import Dataset
@@ -221,6 +222,16 @@ def test_the_second_query_reads_what_the_first_computed(finished: Path) -> None:
     assert link_neighbors(finished, 3, top=2) == first
     assert stored.stat().st_mtime_ns == before
     assert len(link_neighbors(finished, 3, top=10**6)) == 599
+
+
+def test_embeddings_are_exported_as_predictions_have_them(finished: Path, tmp_path: Path) -> None:
+    table = embeddings(finished, tmp_path / "predictions")
+    assert run_command(["export", str(finished), str(tmp_path / "rows.npy")]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "rows.npy"), table, rtol=1e-5, atol=1e-6)
+    faiss = pytest.importorskip("faiss")
+    diskhop.export_embeddings(finished, tmp_path / "index.faiss", by="dot")
+    found = faiss.read_index(str(tmp_path / "index.faiss")).search(table[7:8], 3)[1][0]
+    np.testing.assert_array_equal(found, np.argsort(-table @ table[7], kind="stable")[:3])
 
 
 def test_commands(dataset: Dataset, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from diskhop.errors import ConfigError
 @command("export")
 @takes_options(TrainConfig, only=("memory_bytes", "threads"))
 def export(
-    source: Annotated[Path, typer.Argument(metavar="DATASET|RUN", help="A dataset, or a run of 'diskhop embed'.")],
+    source: Annotated[Path, typer.Argument(metavar="DATASET|RUN", help="A dataset, or a run of embeddings or links.")],
     destination: Annotated[
         Path,
         typer.Argument(
@@ -114,11 +113,11 @@ def _require_no_file_of_a_run(source: Path, destination: Path) -> None:
 def _export_embeddings(
     run: Path, destination: Path, of_index: Mapping[str, Any], *, overwrite: bool, as_json: bool
 ) -> None:
-    from diskhop.runs.embedding.export import export_embeddings
+    from diskhop.runs.export import export_embeddings
     from diskhop.ui.progress import stage_progress
 
     with stage_progress(stderr) as progress:
-        export_embeddings(run, destination, partial(progress, "writing embeddings"), overwrite=overwrite, **of_index)
+        export_embeddings(run, destination, progress, overwrite=overwrite, **of_index)
     num_bytes = destination.stat().st_size
     if as_json:
         print_json({"path": str(destination), "bytes": num_bytes})

@@ -1,4 +1,4 @@
-"""Exporting a run's embeddings to one file, by the ids and names of the source.
+"""Exporting embeddings of nodes to one file, by the ids and names of the source.
 
 Nodes come in the ascending order of the source's ids, as exported graphs have them. `.npy`: float32 (nodes, dim).
 `.parquet`: columns id, name (where nodes have names) and embedding, a list of dim floats. `.tsv`: a line per node with
@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from diskhop.budget import parse_sizes
 from diskhop.dataset.names import Names, as_field
@@ -32,7 +34,7 @@ from diskhop.runs.embedding.index import (
     write_index,
     write_names,
 )
-from diskhop.runs.embedding.opened import OpenRun, open_run
+from diskhop.runs.embedding.opened import OpenRun
 from diskhop.runs.embedding.places import Places
 
 # Memory per byte of rows: the request, the rows, their copy and their text.
@@ -41,9 +43,36 @@ _ROOM = 4
 _TEXT_BYTES = 16
 
 
-def export_embeddings(
-    run: Path | str | OpenRun,
-    path: Path | str,
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeVectors:
+    """Embeddings of nodes, by their ranks (see Places).
+
+    names: of the nodes.
+    dim: columns.
+    memory_bytes: the memory of the run that they are from.
+    gather: reads those of some ranks, float32 (ranks, dim).
+    """
+
+    names: Names
+    dim: int
+    memory_bytes: int
+    gather: Callable[[NDArray[np.int64]], NDArray[np.float32]]
+
+
+def vectors_of(run: OpenRun) -> NodeVectors:
+    """Return the embeddings of a run's last commit. Every call of gather reads the partitions once."""
+    places = Places(run.dataset, run.permutation)
+
+    def gather(ranks: NDArray[np.int64]) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = run.reader.gather(places.of(ranks)).numpy()
+        return values
+
+    return NodeVectors(places.names(), run.reader.layout.dim, run.config.memory_bytes, gather)
+
+
+def write_vectors(
+    vectors: NodeVectors,
+    path: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     overwrite: bool = False,
@@ -52,52 +81,39 @@ def export_embeddings(
     memory: int | str | None = None,
     threads: int | None = None,
 ) -> Path:
-    """Write the last commit's embeddings to a file, in the format of its suffix; the file appears whole.
-
-    Partitions are read once per block of nodes; a block fills a quarter of the memory that an index leaves.
-
-    progress: called with nodes done and in total.
-    overwrite: whether a file that is there is replaced.
-    memory: bytes, or a size such as '2GB', for blocks and for an approximate index; default: that of the run.
-
-    Of an index, .faiss or .usearch:
-    by: nearness: cosine (default), dot or l2.
-    ann: write an approximate index, HNSW, to .faiss, instead of an exact one; .usearch always is one.
-    threads: threads that build it; default: all cores.
-
-    Raises ConfigError for an unknown suffix, an option that does not apply and a package that is missing, BudgetError
-    for an approximate index beyond the memory, DestinationError, ReadError; TrainingError for a run without a commit.
-    """
-    path = Path(path)
-    _require_suffix(path, by=by, ann=ann)
-    require_new_file(path, overwrite=overwrite)
-    opened = run if isinstance(run, OpenRun) else open_run(run)
-    layout, places = opened.reader.layout, Places(opened.dataset, opened.permutation)
-    memory_bytes = parse_sizes(memory=memory).get("memory_bytes", opened.config.memory_bytes)
+    """Write embeddings as export_embeddings() does. The path has been accepted by require_new_export()."""
+    num_nodes, dim = len(vectors.names), vectors.dim
+    memory_bytes = parse_sizes(memory=memory).get("memory_bytes", vectors.memory_bytes)
     options = IndexOptions(by=by or COSINE, is_approximate=ann, memory_bytes=memory_bytes, threads=threads)
     names_path = path.with_name(path.name + NAMES_SUFFIX)
     graph_bytes = 0
     if path.suffix in INDEXES:
-        graph_bytes = require_index(path, layout.num_nodes, layout.dim, options)
-        if places.names().are_given:
+        graph_bytes = require_index(path, num_nodes, dim, options)
+        if vectors.names.are_given:
             require_new_file(names_path, overwrite=overwrite)
     value_bytes = _TEXT_BYTES if path.suffix == ".tsv" else 4
-    require_free_space(require_parent(path), value_bytes * layout.num_nodes * layout.dim, "the embeddings")
+    require_free_space(require_parent(path), value_bytes * num_nodes * dim, "the embeddings")
 
     def blocks() -> Iterator[Block]:
-        for block in _blocks(opened, places, memory_bytes - graph_bytes):
+        for block in _blocks(vectors, memory_bytes - graph_bytes):
             yield block
-            progress(block.start + len(block.values), layout.num_nodes)
+            progress(block.start + len(block.values), num_nodes)
 
     with new_file(path, overwrite=overwrite) as partial:
         if path.suffix in EXPORTS:
-            EXPORTS[path.suffix](partial, places.names(), layout.dim, blocks())
+            EXPORTS[path.suffix](partial, vectors.names, dim, blocks())
         else:
-            write_index(partial, path.suffix, places.names(), layout.dim, blocks(), options)
-            if places.names().are_given:
+            write_index(partial, path.suffix, vectors.names, dim, blocks(), options)
+            if vectors.names.are_given:
                 with new_file(names_path, overwrite=overwrite) as partial_names:
-                    write_names(partial_names, places.names())
+                    write_names(partial_names, vectors.names)
     return path
+
+
+def require_new_export(path: Path, *, overwrite: bool, by: str | None = None, ann: bool = False) -> None:
+    """Refuse a path that embeddings cannot be written to. Raises as export_embeddings()."""
+    _require_suffix(path, by=by, ann=ann)
+    require_new_file(path, overwrite=overwrite)
 
 
 def _require_suffix(path: Path, *, by: str | None, ann: bool) -> None:
@@ -108,12 +124,11 @@ def _require_suffix(path: Path, *, by: str | None, ann: bool) -> None:
         raise ConfigError(f"{path}: {option} is an option of an index; remove it, or use {path.stem}.faiss")
 
 
-def _blocks(run: OpenRun, places: Places, memory_bytes: int) -> Iterator[Block]:
-    layout = run.reader.layout
-    step = max(1024, memory_bytes // (_ROOM * 4 * layout.dim))
-    for start in range(0, layout.num_nodes, step):
-        ranks = np.arange(start, min(start + step, layout.num_nodes))
-        yield Block(start, run.reader.gather(places.of(ranks)).numpy())
+def _blocks(vectors: NodeVectors, memory_bytes: int) -> Iterator[Block]:
+    num_nodes = len(vectors.names)
+    step = max(1024, memory_bytes // (_ROOM * 4 * vectors.dim))
+    for start in range(0, num_nodes, step):
+        yield Block(start, vectors.gather(np.arange(start, min(start + step, num_nodes))))
 
 
 def _write_npy(path: Path, names: Names, dim: int, blocks: Iterator[Block]) -> None:

@@ -23,7 +23,7 @@ from diskhop.planning.embeddings.size import embed_size
 from diskhop.plans import EmbedPlan
 from diskhop.run_files import EMBEDDING
 from diskhop.runs.context import RunContext
-from diskhop.runs.embedding.export import export_embeddings
+from diskhop.runs.embedding.export import require_new_export, vectors_of, write_vectors
 from diskhop.runs.embedding.folder import Commit, EmbeddingFolder
 from diskhop.runs.embedding.loop import EmbeddingRun
 from diskhop.runs.embedding.opened import open_run
@@ -52,7 +52,9 @@ class Embedded:
 
     def export(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the embeddings to a .npy, .parquet or .tsv file. See export_embeddings()."""
-        return export_embeddings(open_run(self.out, self.dataset), path, overwrite=overwrite)
+        path = Path(path)
+        require_new_export(path, overwrite=overwrite)
+        return write_vectors(vectors_of(open_run(self.out, self.dataset)), path, overwrite=overwrite)
 
 
 def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = None) -> Embedded:

@@ -5,34 +5,25 @@ Embeddings of all nodes, with all edges of the graph, are kept in the RUN folder
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import torch
-import xxhash
 from numpy.typing import NDArray
 
-from diskhop.budget import Budget
-from diskhop.config.link import LinkConfig
-from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.embedding.partitions.layout import NodePermutation
 from diskhop.errors import ConfigError
-from diskhop.io.destinations import new_file
 from diskhop.nn.reproducible import reproducible
 from diskhop.predicting.rows import ArrayRows
 from diskhop.runs.embedding.places import Places
 from diskhop.runs.embedding.queries import NEARNESS, Answer, require_top
-from diskhop.runs.links.tables import TableReader, open_decoder, open_embeddings, open_links
-from diskhop.runs.nodes.opened import OpenClassifier
+from diskhop.runs.links.stored import stored_embeddings
+from diskhop.runs.links.tables import TableReader, open_decoder, open_links
 from diskhop.runtime.progress import Progress, silent
-from diskhop.runtime.tasks import WorkFolder
 from diskhop.sampling.known_links import KnownLinks
 
 DECODER = "decoder"
-_BLOCK_ROWS = 4096
 
 
 def link_neighbors(
@@ -53,7 +44,7 @@ def link_neighbors(
     names = places.names()
     row = int(places.of(np.array([names.find(node)]))[0])
     with reproducible(config.threads):
-        table = _stored_embeddings(opened, config, dataset, progress)
+        table = stored_embeddings(opened, config, dataset, progress)
         best, rows = _nearest(TableReader(ArrayRows(table), open_decoder(opened, config)), row, top, by)
     known = KnownLinks(EdgeLists.of(dataset.topology))
     is_known = known.table(np.array([row]), rows)[0] | known.table(rows, np.array([row]))[:, 0]
@@ -78,35 +69,3 @@ def _nearest(reader: TableReader, row: int, top: int, by: str) -> tuple[torch.Te
         rows = np.concatenate([rows, piece.places])[chosen.numpy()]
     is_other = rows != row
     return best[torch.from_numpy(is_other)], rows[is_other]
-
-
-def _stored_embeddings(
-    opened: OpenClassifier, config: LinkConfig, dataset: Dataset, progress: Progress
-) -> NDArray[np.float32]:
-    """Map the embeddings of all nodes, by row, after computing them where the model's are not there yet."""
-    digest = xxhash.xxh3_64(dataset.hash.encode())
-    for name, tensor in opened.parameters.items():
-        digest.update(name.encode())
-        digest.update(tensor.contiguous().numpy().tobytes())
-    path = opened.path / f"embeddings-{digest.hexdigest()}.npy"
-    if not path.exists():
-        budget = Budget(config.memory_bytes)
-        work = WorkFolder(path)
-        with ExitStack() as stack:
-            stack.enter_context(work)
-            table = stack.enter_context(
-                open_embeddings(opened, dataset, budget, threads=config.threads, later={}, work=work, progress=progress)
-            )
-            partial = stack.enter_context(new_file(path, overwrite=True))
-            _write_rows(partial, table.blocks(_BLOCK_ROWS), (table.num_rows, table.dim))
-            work.remove()
-    mapped: NDArray[np.float32] = np.load(path, mmap_mode="r")
-    return mapped
-
-
-def _write_rows(path: Path, blocks: Iterator[NDArray[np.float32]], shape: tuple[int, int]) -> None:
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for block in blocks:
-            file.write(np.ascontiguousarray(block, "<f4").data)
