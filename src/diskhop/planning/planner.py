@@ -83,6 +83,12 @@ def predict_plan(
         return plan
 
 
+def choose_predicted_plan(dataset: Dataset, workload: Workload, budget: Budget) -> SampledPlan:
+    """Choose a plan, and add a prediction to that of a named store. Raises as choose_plan()."""
+    plan = choose_plan(dataset, workload, budget)
+    return plan if plan.predicted is not None else predict_plan(dataset, workload, plan, budget)
+
+
 def rank_options(
     dataset: Dataset, workload: Workload, budget: Budget, disk: DiskModel | None = None
 ) -> Ranking[SampledPlan]:

@@ -29,6 +29,7 @@ from diskhop.planning.hops.rank import rank_placements, tables_by_operators
 from diskhop.planning.measure import disk_model
 from diskhop.planning.options import Ranking
 from diskhop.planning.planner import rank_options
+from diskhop.planning.workload import Workload
 from diskhop.plans import EmbedPlan, HopPlan, SampledPlan
 from diskhop.run_files import COMMANDS, EMBEDDING, HOP, LINK_RUN, NODE, TYPED, TYPED_HOP, TYPED_LINK
 from diskhop.runs.choices import Resolved
@@ -126,36 +127,36 @@ def configs_of(command: str) -> dict[str, type[Any]]:
     return {name: kind.config for name, kind in KINDS.items() if kind.command == command}
 
 
-def _rank_nodes(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Ranking[SampledPlan]:
-    model = disk_model(dataset, choose_engine(config.engine)[0])
-    if dataset.features() is None:
+def _rank_stores(
+    dataset: Dataset, config: SampledConfig, describe: Callable[[], tuple[Dataset, Workload]]
+) -> Ranking[SampledPlan]:
+    """Rank the stores of a run. describe: returns the graph that the run reads, and the run for the planner."""
+    if all(nodes.features() is None for nodes in dataset.nodes.values()):
         raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
-    dataset, _ = with_clusters(dataset, config, Budget(config.memory_bytes))
-    workload = find_packed(dataset, config, sampled_workload(dataset, config, task), task.seeds.train)
-    return rank_options(dataset, workload, Budget(config.memory_bytes), model)
+    graph, workload = describe()
+    return rank_options(
+        graph, workload, Budget(config.memory_bytes), disk_model(graph, choose_engine(config.engine)[0])
+    )
+
+
+def _rank_nodes(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Ranking[SampledPlan]:
+    def describe() -> tuple[Dataset, Workload]:
+        graph, _ = with_clusters(dataset, config, Budget(config.memory_bytes))
+        return graph, find_packed(graph, config, sampled_workload(graph, config, task), task.seeds.train)
+
+    return _rank_stores(dataset, config, describe)
 
 
 def _rank_typed(dataset: Dataset, config: TypedConfig, task: NodeTask) -> Ranking[SampledPlan]:
-    budget = Budget(config.memory_bytes)
-    merged, workload = merged_workload(dataset, config, task, budget)
-    if merged.features() is None:
-        raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
-    return rank_options(merged, workload, budget, disk_model(merged, choose_engine(config.engine)[0]))
+    return _rank_stores(dataset, config, lambda: merged_workload(dataset, config, task))
 
 
 def _rank_links(dataset: Dataset, config: LinkConfig, task: LinkTask) -> Ranking[SampledPlan]:
-    model = disk_model(dataset, choose_engine(config.engine)[0])
-    if dataset.features() is None:
-        raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
-    return rank_options(dataset, planned_workload(dataset, config, task), Budget(config.memory_bytes), model)
+    return _rank_stores(dataset, config, lambda: (dataset, planned_workload(dataset, config, task)))
 
 
 def _rank_typed_links(dataset: Dataset, config: TypedLinkConfig, task: LinkTask) -> Ranking[SampledPlan]:
-    merged, workload = typed_links.planned_workload(dataset, config, task)
-    if merged.features() is None:
-        raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
-    model = disk_model(merged, choose_engine(config.engine)[0])
-    return rank_options(merged, workload, Budget(config.memory_bytes), model)
+    return _rank_stores(dataset, config, lambda: typed_links.planned_workload(dataset, config, task))
 
 
 def _rank_hops(dataset: Dataset, config: HopConfig, task: NodeTask) -> Ranking[HopPlan]:

@@ -24,8 +24,8 @@ from diskhop.system.memory import default_memory_bytes
 
 _PRESETS = Path(__file__).parents[1] / "presets" / "link"
 # Messages do not use the edges of the batch: with all edges in one, none would be left.
-FEWEST_BATCHES = 10
-WHY_FEWEST = "a tenth at most, as messages leave out a batch's own edges"
+_FEWEST_BATCHES = 10
+_WHY_FEWEST = "a tenth at most, as messages leave out a batch's own edges"
 
 
 def load_link_preset(name: str, model: str | None) -> dict[str, Any]:
@@ -65,14 +65,7 @@ def resolve_link_config(
     choices.made.append(Choice("edges", "split", task.split.described))
     choose_edge_weights(dataset, model, choices)
     choices.made += ignored_parts(dataset, NODE)
-    choose_steps(
-        choices,
-        task.num_edges[Purpose.TRAIN],
-        "training edges",
-        has_valid=Purpose.VALID in task.used,
-        fewest_batches=FEWEST_BATCHES,
-        why=WHY_FEWEST,
-    )
+    choose_link_steps(choices, task)
     choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     choose_machine(choices)
     return Resolved(LinkConfig(**choices.complete), choices.made, task)
@@ -90,3 +83,15 @@ def choose_links(choices: Choices) -> None:
     choose("neg_sampling", BINARY if is_pairs else TRIPLET, "pairs of nodes" if is_pairs else f"{loss} compares ends")
     choose("metric", "auc", "edges against as many random pairs")
     choose("link_split", DEFAULT_SHARES, "the graph has no split of edges")
+
+
+def choose_link_steps(choices: Choices, task: LinkTask) -> None:
+    """Choose the batch size and the number of epochs by the number of training edges."""
+    choose_steps(
+        choices,
+        task.num_edges[Purpose.TRAIN],
+        "training edges",
+        has_valid=Purpose.VALID in task.used,
+        fewest_batches=_FEWEST_BATCHES,
+        why=_WHY_FEWEST,
+    )

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-
-import torch
+from functools import partial
 
 from diskhop.budget import Budget
 from diskhop.config.link import PAIR_METRICS, LinkConfig
-from diskhop.config.options import AUTO
 from diskhop.dataset.dataset import Dataset
-from diskhop.nn.dry_run import measure_step_seconds
 from diskhop.nn.link_model import LinkModel, build_link_model
-from diskhop.nn.models import Block
-from diskhop.nn.reproducible import reproducible
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.workload import Workload
 from diskhop.plans import PreparedBytes
-from diskhop.protocols import Purpose, SampledBatch
+from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.links.batches import LinkPasses, make_passes
@@ -28,14 +23,13 @@ from diskhop.runs.links.feed import LinkFeed, OpenGraph
 from diskhop.runs.links.measures import BYTES_PER_EDGE
 from diskhop.runs.links.task import PART_OF, LinkTask, presumed_parts
 from diskhop.runs.nodes.packing import prepare
-from diskhop.runs.nodes.sampled import edge_weights_of
-from diskhop.runs.nodes.workload import workload_of
+from diskhop.runs.nodes.sampled import edge_weights_of, step_measure
+from diskhop.runs.nodes.workload import planned_config, workload_of
 from diskhop.sampling.columns import columns_bytes
 from diskhop.sampling.edge_split.split import EdgeSplit, open_split
 from diskhop.sampling.known_links import KnownLinks
 from diskhop.sampling.samplers import lists_of
 from diskhop.sampling.topology import topology_bytes
-from diskhop.stores.stores import STORES
 
 # A batch without the edges that it is scored on is a copy: indptr, and per edge the source, the position and a mask.
 _COPIED = PreparedBytes(per_node=8, per_edge=16)
@@ -69,19 +63,12 @@ def link_workload(
 
     dataset: with the edges that messages of training use. others: further bytes by name to leave free.
     """
-
-    def measure_step(batch: SampledBatch) -> float:
-        dtype = torch.float32 if dataset.feature_dtype == "int8" else getattr(torch, dataset.feature_dtype)
-        x = torch.full((batch.num_nodes, dataset.feature_dim), 0.01, dtype=dtype)
-        in_degrees = torch.full((batch.num_nodes,), 2, dtype=torch.int64)
-        with reproducible(config.threads):
-            inputs = x, Block.of(batch, in_degrees)
-            return measure_step_seconds(lambda: _make_model(dataset, config), config.lr, inputs)
-
     weights = edge_weights_of(dataset, config)
     held = {**held_bytes(config, task), **({} if weights is None else weights.reserved), **others}
     seed_sets = [passes.seed_set(purpose) for purpose in task.used]
-    workload = workload_of(config, seed_sets, held, measure_step if dataset.feature_dim else None)
+    workload = workload_of(
+        config, seed_sets, held, step_measure(dataset, config, partial(_make_model, dataset, config))
+    )
     added = message_bytes(config, task)
     return replace(workload, values=added if weights is None else added.plus(weights.added))
 
@@ -111,8 +98,7 @@ def prepare_links(
     samples = Samples(pass_of=passes.train_pass, epochs=tuple(range(config.epochs)), num_batches=passes.num_batches)
     preparation = prepare(graphs[0], config, workload, samples, budget, callback)
     plan = preparation.plan
-    ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
-    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
+    planned = planned_config(config, plan)
 
     @contextmanager
     def open_graph(is_test: bool) -> Iterator[OpenGraph]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
-from diskhop.config.options import AUTO
 from diskhop.config.sampler import MARIUS
 from diskhop.config.train import IGNORE, SampledConfig
 from diskhop.dataset.dataset import Dataset
@@ -38,9 +38,8 @@ from diskhop.runs.nodes.packing import prepare, run_samples
 from diskhop.runs.nodes.samplers import chooses_nodes, eval_sampler, normalises_by_graph, train_pass
 from diskhop.runs.nodes.subgraphs import ADDED, SubgraphBatch, SubgraphBatches, TrainingNodes
 from diskhop.runs.nodes.task import NodeTask
-from diskhop.runs.nodes.workload import training_workload
+from diskhop.runs.nodes.workload import planned_config, training_workload
 from diskhop.sampling.seeds import SplitSeeds, count_batches
-from diskhop.stores.stores import STORES
 
 # The state of a seed, its resident partitions, and the order of both.
 _BYTES_PER_ARRANGED = 32
@@ -63,9 +62,7 @@ def prepare_sampled(
     plan = preparation.plan
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
-    # A store that was chosen for the user must not change what is trained, so its batches come in order.
-    ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
-    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
+    planned = planned_config(config, plan)
 
     weights = edge_weights_of(dataset, config)
     norms, counting = prepare_norms(dataset, config, plan, budget, callback) if config.sample_coverage else (None, [])
@@ -106,26 +103,33 @@ def _order_samples(config: SampledConfig, task: NodeTask, num_nodes: int) -> tup
 
 def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Workload:
     """Describe a run for the planner, which may measure a step of the model on a batch."""
-
-    def measure_step(batch: SampledBatch) -> float:
-        dtype = torch.float32 if dataset.feature_dtype == "int8" else getattr(torch, dataset.feature_dtype)
-        x = torch.full((batch.num_nodes, dataset.feature_dim), 0.01, dtype=dtype)
-        in_degrees = torch.full((batch.num_nodes,), 2, dtype=torch.int64)
-        with reproducible(config.threads):
-            inputs = x, Block.of(batch, in_degrees)
-            return measure_step_seconds(lambda: _make_model(dataset, config), config.lr, inputs)
-
     weights = edge_weights_of(dataset, config)
     held = {**task.held, **_held_by_feed(dataset, config, weights, len(task.seeds.train))}
-    workload = training_workload(
-        config, task.seeds, held, dataset.num_nodes, measure_step if dataset.feature_dim else None
-    )
+    measure = step_measure(dataset, config, partial(_make_model, dataset, config))
+    workload = training_workload(config, task.seeds, held, dataset.num_nodes, measure)
     values = PreparedBytes() if weights is None else weights.added
     if chooses_nodes(config):
         values = values.plus(ADDED)
     if config.sample_coverage:
         values = values.plus(NormColumns(dataset, config.memory_bytes).added)
     return replace(workload, values=values)
+
+
+def step_measure(
+    dataset: Dataset, config: SampledConfig, make_model: Callable[[], nn.Module]
+) -> Callable[[SampledBatch], float] | None:
+    """Return what measures the seconds of a step of a model on a batch; None for a graph without features."""
+    if not dataset.feature_dim:
+        return None
+    dtype = torch.float32 if dataset.feature_dtype == "int8" else getattr(torch, dataset.feature_dtype)
+
+    def measure(batch: SampledBatch) -> float:
+        x = torch.full((batch.num_nodes, dataset.feature_dim), 0.01, dtype=dtype)
+        in_degrees = torch.full((batch.num_nodes,), 2, dtype=torch.int64)
+        with reproducible(config.threads):
+            return measure_step_seconds(make_model, config.lr, (x, Block.of(batch, in_degrees)))
+
+    return measure
 
 
 def _held_by_feed(

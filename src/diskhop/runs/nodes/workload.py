@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from diskhop.config.options import AUTO
 from diskhop.config.sampler import WITH_FILES
 from diskhop.config.train import LINK, SampledConfig
 from diskhop.planning.workload import Workload
+from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows, Purpose, SampledBatch
 from diskhop.runs.nodes.samplers import eval_sampler, train_seed_set
 from diskhop.sampling.seeds import SeedSet, SplitSeeds
 from diskhop.stores.stores import STORES
+
+ConfigT = TypeVar("ConfigT", bound=SampledConfig)
 
 
 def training_workload(
@@ -72,6 +77,13 @@ def workload_of(
         also_held=held,
         measure_step=measure_step,
     )
+
+
+def planned_config(config: ConfigT, plan: SampledPlan) -> ConfigT:
+    """Return a configuration with what its plan chose: the store, the engine, threads, and the order of batches."""
+    # A store that was chosen for the user must not change what is trained, so its batches come in order.
+    ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
+    return replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
 
 
 def _scratch_of_store(config: SampledConfig) -> str | None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from diskhop.batches.typed import SPLIT_BYTES
 from diskhop.budget import Budget
-from diskhop.config.options import AUTO
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_link import AnyTypedConfig
 from diskhop.dataset.dataset import Dataset
@@ -22,21 +22,20 @@ from diskhop.io.engine import open_engine
 from diskhop.nn.dry_run import measure_step_seconds
 from diskhop.nn.reproducible import reproducible
 from diskhop.pipeline.pipeline import open_pipeline
-from diskhop.planning.planner import choose_plan, predict_plan
+from diskhop.planning.planner import choose_predicted_plan
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeRows, Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
-from diskhop.runs.nodes.workload import workload_of
+from diskhop.runs.nodes.workload import planned_config, workload_of
 from diskhop.runs.typed.feed import TypedFeed, inputs_of
 from diskhop.runs.typed.model import TypedModel, make_model, types_of_run
 from diskhop.runs.typed.samplers import eval_sampler, train_sampler
 from diskhop.runs.typed.target import reversed_types
-from diskhop.runtime.progress import Progress
+from diskhop.runtime.progress import Progress, silent
 from diskhop.sampling.samplers import merged_graph
 from diskhop.sampling.seeds import SeedSet, SplitSeeds
-from diskhop.stores.stores import STORES
 
 
 def merge_types(dataset: Dataset, config: AnyTypedConfig, budget: Budget, progress: Progress) -> Dataset:
@@ -63,12 +62,8 @@ def prepare_typed(
     first_row = types.first_row(config.target)
     seeds = _merged_seeds(task.seeds, first_row)
     workload = typed_workload(merged, config, seeds, task)
-    plan = choose_plan(merged, workload, budget)
-    if plan.predicted is None:
-        plan = predict_plan(merged, workload, plan, budget)
-    # A store that was chosen for the user must not change what is trained, so its batches come in order.
-    ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
-    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
+    plan = choose_predicted_plan(merged, workload, budget)
+    planned = planned_config(config, plan)
 
     @contextmanager
     def open_feed(model: TypedModel) -> Iterator[Feed]:
@@ -87,11 +82,9 @@ def prepare_typed(
     )
 
 
-def merged_workload(
-    dataset: Dataset, config: TypedConfig, task: NodeTask, budget: Budget, callback: Callback | None = None
-) -> tuple[Dataset, Workload]:
+def merged_workload(dataset: Dataset, config: TypedConfig, task: NodeTask) -> tuple[Dataset, Workload]:
     """Merge the types, and describe a run for the planner."""
-    merged = merge_types(dataset, config, budget, (callback or Callback()).prepared)
+    merged = merge_types(dataset, config, Budget(config.memory_bytes), silent)
     types = merged.types
     assert types is not None
     return merged, typed_workload(merged, config, _merged_seeds(task.seeds, types.first_row(config.target)), task)
@@ -99,8 +92,6 @@ def merged_workload(
 
 def typed_workload(merged: Dataset, config: TypedConfig, seeds: SplitSeeds, task: NodeTask) -> Workload:
     """Describe a run for the planner, which may measure a step of the model on a batch."""
-    types, found = merged.types, types_of_run(merged, config)
-    assert types is not None
 
     def seed_set(purpose: Purpose, rows: NodeRows) -> SeedSet:
         is_training = purpose == Purpose.TRAIN
@@ -112,21 +103,29 @@ def typed_workload(merged: Dataset, config: TypedConfig, seeds: SplitSeeds, task
             is_shuffled=is_training,
         )
 
-    def measure_step(batch: SampledBatch) -> float:
-        inputs = inputs_of(batch, types)
-        x = {}
-        for name, dim in found.schema.feature_dims.items():
-            if dim:
-                x[name] = torch.full((len(inputs.parts[name].node_ids), dim), 0.01)
-        with reproducible(config.threads):
-            return measure_step_seconds(partial(make_model, merged, config), config.lr, (x, inputs))
-
     parts = ((Purpose.TRAIN, seeds.train), (Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
     seed_sets = [seed_set(purpose, rows) for purpose, rows in parts if rows is not None]
-    held = {**task.held, **found.held}
-    has_features = merged.features() is not None
-    workload = workload_of(config, seed_sets, held, measure_step if has_features else None)
+    held = {**task.held, **types_of_run(merged, config).held}
+    workload = workload_of(config, seed_sets, held, step_measure(merged, config, partial(make_model, merged, config)))
     return replace(workload, values=SPLIT_BYTES, reads_lent_rows=False)
+
+
+def step_measure(
+    merged: Dataset, config: AnyTypedConfig, make_model: Callable[[], nn.Module]
+) -> Callable[[SampledBatch], float] | None:
+    """Return what measures the seconds of a step of a model on a batch; None for a graph without features."""
+    types, dims = merged.types, types_of_run(merged, config).schema.feature_dims
+    assert types is not None
+    if merged.features() is None:
+        return None
+
+    def measure(batch: SampledBatch) -> float:
+        inputs = inputs_of(batch, types)
+        x = {name: torch.full((len(inputs.parts[name].node_ids), dim), 0.01) for name, dim in dims.items() if dim}
+        with reproducible(config.threads):
+            return measure_step_seconds(make_model, config.lr, (x, inputs))
+
+    return measure
 
 
 def _merged_seeds(seeds: SplitSeeds, first_row: int) -> SplitSeeds:

@@ -11,11 +11,10 @@ from diskhop.config.train import LEARNED, LINK
 from diskhop.config.typed_link import TypedLinkConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
-from diskhop.protocols import Purpose
 from diskhop.runs.choices import Choice, Choices, Resolved
-from diskhop.runs.links.defaults import FEWEST_BATCHES, WHY_FEWEST, choose_links
+from diskhop.runs.links.defaults import choose_link_steps, choose_links
 from diskhop.runs.links.task import LinkTask
-from diskhop.runs.nodes.defaults import choose_batches, choose_machine, choose_steps
+from diskhop.runs.nodes.defaults import choose_batches, choose_machine
 from diskhop.runs.typed.defaults import choose_model, choose_reversed
 from diskhop.runs.typed.target import reversed_types
 from diskhop.runs.typed_links.target import draw_task, edge_target, find_edge_type
@@ -55,14 +54,7 @@ def resolve_typed_link_config(
         memory_bytes=memory_bytes,
     )
     choices.made.append(Choice("edges", "split", task.split.described))
-    choose_steps(
-        choices,
-        task.num_edges[Purpose.TRAIN],
-        "training edges",
-        has_valid=Purpose.VALID in task.used,
-        fewest_batches=FEWEST_BATCHES,
-        why=WHY_FEWEST,
-    )
+    choose_link_steps(choices, task)
     choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     choose_machine(choices)
     return Resolved(TypedLinkConfig(**choices.complete), choices.made, task)

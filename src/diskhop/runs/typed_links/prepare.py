@@ -7,29 +7,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
-import torch
-
 from diskhop.batches.typed import SPLIT_BYTES
 from diskhop.budget import Budget
-from diskhop.config.options import AUTO
 from diskhop.config.typed_link import TypedLinkConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.nn.dry_run import measure_step_seconds
-from diskhop.nn.reproducible import reproducible
 from diskhop.pipeline.pipeline import open_pipeline
-from diskhop.planning.planner import choose_plan, predict_plan
+from diskhop.planning.planner import choose_predicted_plan
 from diskhop.planning.workload import Workload
-from diskhop.protocols import SampledBatch
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.links.batches import LinkPasses
 from diskhop.runs.links.feed import OpenGraph
 from diskhop.runs.links.prepare import describe_split, held_bytes, larger_lists, message_bytes
 from diskhop.runs.links.task import PART_OF, LinkTask, presumed_parts
-from diskhop.runs.nodes.workload import workload_of
-from diskhop.runs.typed.feed import inputs_of
+from diskhop.runs.nodes.workload import planned_config, workload_of
 from diskhop.runs.typed.model import types_of_run
-from diskhop.runs.typed.prepare import described_types, merge_types
+from diskhop.runs.typed.prepare import described_types, merge_types, step_measure
 from diskhop.runs.typed_links.feed import TypedLinkFeed
 from diskhop.runs.typed_links.model import TypedLinkModel, make_link_model
 from diskhop.runs.typed_links.passes import check_negatives, typed_passes
@@ -37,7 +30,6 @@ from diskhop.runs.typed_links.target import target_of
 from diskhop.runtime.progress import silent
 from diskhop.sampling.edge_split.split import open_split
 from diskhop.sampling.known_links import KnownLinks
-from diskhop.stores.stores import STORES
 
 
 def typed_link_workload(
@@ -47,21 +39,10 @@ def typed_link_workload(
 
     merged: with the edges that messages of training use. others: further bytes by name to leave free.
     """
-    types, found, target = merged.types, types_of_run(merged, config), target_of(task)
-    assert types is not None
-
-    def measure_step(batch: SampledBatch) -> float:
-        inputs = inputs_of(batch, types)
-        x = {}
-        for name, dim in found.schema.feature_dims.items():
-            if dim:
-                x[name] = torch.full((len(inputs.parts[name].node_ids), dim), 0.01)
-        with reproducible(config.threads):
-            return measure_step_seconds(partial(make_link_model, merged, config, target), config.lr, (x, inputs))
-
-    held = {**held_bytes(config, task), **found.held, **others}
+    held = {**held_bytes(config, task), **types_of_run(merged, config).held, **others}
     seed_sets = [passes.seed_set(purpose) for purpose in task.used]
-    workload = workload_of(config, seed_sets, held, measure_step if merged.features() is not None else None)
+    measure = step_measure(merged, config, partial(make_link_model, merged, config, target_of(task)))
+    workload = workload_of(config, seed_sets, held, measure)
     return replace(workload, values=SPLIT_BYTES.plus(message_bytes(config, task)), reads_lent_rows=False)
 
 
@@ -89,12 +70,8 @@ def prepare_typed_links(
     drawing = {"nodes of negatives": passes.train_negatives.num_bytes} if passes.train_negatives.num_bytes else {}
     others = {**larger_lists(graphs, config, task, passes), **drawing}
     workload = typed_link_workload(graphs[0], config, task, passes, others)
-    plan = choose_plan(graphs[0], workload, budget)
-    if plan.predicted is None:
-        plan = predict_plan(graphs[0], workload, plan, budget)
-    # A store that was chosen for the user must not change what is trained, so its batches come in order.
-    ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
-    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
+    plan = choose_predicted_plan(graphs[0], workload, budget)
+    planned = planned_config(config, plan)
 
     @contextmanager
     def open_graph(is_test: bool) -> Iterator[OpenGraph]:
