@@ -23,7 +23,7 @@ from diskhop.io.atomic import Injector, destination_errors, make_directories, sy
 from diskhop.io.checksums import BlockHasher
 from diskhop.io.destinations import FolderKind, StagedDirectory
 from diskhop.runtime.progress import Progress
-from diskhop.sampling.edge_split.blocks import block_bytes, read_edges
+from diskhop.sampling.edge_split.blocks import EdgeBlock, block_bytes, read_edges
 from diskhop.sampling.edge_split.rules import PARTS, TEST, TRAIN, VALID, EdgeCounts, SplitRule, is_positive
 
 # Graphs by name, with the parts of the split that messages use.
@@ -79,26 +79,54 @@ def write_files(
     """Write the positives of each part and the graphs of a dataset with one edge type; see WriteFiles."""
     (edges,) = dataset.edges.values()
     topology, weights = edges.topology, edges.edge_weights()
-    positives = [HashedFile(folder / positives_file(part)) for part in range(len(PARTS))]
-    graphs = [GraphWriter(folder, name, edges.name, topology.num_nodes) for name in graphs_of(counts)]
+    writer = SplitWriter(folder, counts, edges.name, topology.num_nodes)
     for block in read_edges(EdgeLists.of(topology)):
         parts = rule.parts(block)
-        counted = is_positive(block, is_undirected=counts.is_undirected)
-        for part, file in enumerate(positives):
-            file.write(block.numbers[counted & (parts == part)])
-        stored = block.sources.astype(topology.index_dtype)
         of_block = None if weights is None else weights[block.first : block.first + len(block)]
-        for graph in graphs:
-            graph.add(np.isin(parts, GRAPHS[graph.name]), stored, block.destinations, of_block)
+        writer.add_positives(block, parts)
+        writer.add_messages(parts, block.sources.astype(topology.index_dtype), block.destinations, of_block)
         progress("splitting edges", block.first + len(block), topology.num_edges)
-    found = {positives_file(part): file.close() for part, file in enumerate(positives)}
-    for graph in graphs:
-        found |= graph.close()
-    return found, {}
+    return writer.close(), {}
+
+
+class SplitWriter:
+    """Writes the positives of each part and the graphs of a split, whose edges come a block at a time.
+
+    edge_type: folder of the lists of each graph. num_lists: of a graph.
+    """
+
+    def __init__(self, folder: Path, counts: EdgeCounts, edge_type: str, num_lists: int) -> None:
+        self.graphs = [_GraphWriter(folder, name, edge_type, num_lists) for name in graphs_of(counts)]
+        self._is_undirected = counts.is_undirected
+        self._positives = [_HashedFile(folder / positives_file(part)) for part in range(len(PARTS))]
+
+    def add_positives(self, block: EdgeBlock, parts: NDArray[np.uint8]) -> None:
+        """Append the edges of a block that count as positives. parts: of its edges."""
+        counted = is_positive(block, is_undirected=self._is_undirected)
+        for part, file in enumerate(self._positives):
+            file.write(block.numbers[counted & (parts == part)])
+
+    def add_messages(
+        self,
+        parts: NDArray[np.uint8],
+        sources: NDArray[Any],
+        places: NDArray[np.int64],
+        weights: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Append edges to the graphs that use their parts. places: of their lists."""
+        for graph in self.graphs:
+            graph.add(np.isin(parts, GRAPHS[graph.name]), sources, places, weights)
+
+    def close(self) -> dict[str, FileEntry]:
+        """Complete and return the files."""
+        found = {positives_file(part): file.close() for part, file in enumerate(self._positives)}
+        for graph in self.graphs:
+            found |= graph.close()
+        return found
 
 
 @dataclass(slots=True, eq=False)
-class HashedFile:
+class _HashedFile:
     """A new file, written from front to back, with its checksum."""
 
     path: Path
@@ -122,16 +150,17 @@ class HashedFile:
         return FileEntry(num_bytes=sums.num_bytes, xxh3_64=f"{sums.digest:016x}")
 
 
-class GraphWriter:
-    """Writes the lists of one graph, whose edges come in the order of the lists."""
+class _GraphWriter:
+    """Writes the lists of one graph, whose edges come in the order of the lists. num_edges: kept so far."""
 
     def __init__(self, folder: Path, name: str, edge_type: str, num_lists: int) -> None:
         self.name = name
+        self.num_edges = 0
         self._edge_type = edge_type
         self._folder = folder
         self._lengths = np.zeros(num_lists, np.int64)
         self._indices = self._open("indices")
-        self._weights: HashedFile | None = None
+        self._weights: _HashedFile | None = None
 
     def add(
         self,
@@ -145,6 +174,7 @@ class GraphWriter:
         first, kept = int(places[0]), places[is_kept]
         lengths = np.bincount(kept - first)
         self._lengths[first : first + len(lengths)] += lengths
+        self.num_edges += len(kept)
         if weights is not None:
             self._weights = self._weights or self._open("weights")
             self._weights.write(weights[is_kept])
@@ -158,5 +188,5 @@ class GraphWriter:
         files |= {} if self._weights is None else {"weights": self._weights}
         return {graph_file(self.name, self._edge_type, name): file.close() for name, file in files.items()}
 
-    def _open(self, name: str) -> HashedFile:
-        return HashedFile(self._folder / graph_file(self.name, self._edge_type, name))
+    def _open(self, name: str) -> _HashedFile:
+        return _HashedFile(self._folder / graph_file(self.name, self._edge_type, name))

@@ -16,9 +16,9 @@ from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.dataset.manifest import FileEntry
 from diskhop.runtime.progress import Progress
 from diskhop.sampling.edge_split.blocks import block_bytes, read_edges
-from diskhop.sampling.edge_split.rules import PARTS, TRAIN, EdgeCounts, SplitRule, is_positive
+from diskhop.sampling.edge_split.rules import TRAIN, EdgeCounts, SplitRule
 from diskhop.sampling.edge_split.target import SplitTarget
-from diskhop.sampling.edge_split.write import GRAPHS, GraphWriter, HashedFile, graphs_of, positives_file
+from diskhop.sampling.edge_split.write import GRAPHS, SplitWriter
 
 # The name of the lists of all types in the folder of a graph.
 MERGED = "merged"
@@ -41,31 +41,21 @@ def write_typed_files(
 
     files: merged lists, with all edges.
     """
-    positives = [HashedFile(folder / positives_file(part)) for part in range(len(PARTS))]
-    graphs = [GraphWriter(folder, name, MERGED, files.num_lists) for name in graphs_of(counts)]
-    num_kept: dict[str, list[int]] = {graph.name: [] for graph in graphs}
+    writer = SplitWriter(folder, counts, MERGED, files.num_lists)
+    num_kept: dict[str, list[int]] = {graph.name: [] for graph in writer.graphs}
     num_done = 0
     for number in range(len(target.types.edges)):
         lists = EdgeLists.of_merged(files, number)
-        for graph in graphs:
-            num_kept[graph.name].append(0)
         for block in read_edges(lists):
             parts = np.full(len(block), TRAIN, np.uint8)
             if number in target.split_types:
                 parts = rule.parts(block)
             if number == target.number:
-                counted = is_positive(block, is_undirected=counts.is_undirected)
-                for part, file in enumerate(positives):
-                    file.write(block.numbers[counted & (parts == part)])
-            stored = block.sources.astype(files.index_dtype)
+                writer.add_positives(block, parts)
             places = block.destinations - lists.first_destination + lists.first_list
-            for graph in graphs:
-                is_kept = np.isin(parts, GRAPHS[graph.name])
-                graph.add(is_kept, stored, places, None)
-                num_kept[graph.name][-1] += int(is_kept.sum())
+            writer.add_messages(parts, block.sources.astype(files.index_dtype), places)
             num_done += len(block)
             progress("splitting edges", num_done, files.num_edges)
-    found = {positives_file(part): file.close() for part, file in enumerate(positives)}
-    for graph in graphs:
-        found |= graph.close()
-    return found, {"edges_by_type": num_kept}
+        for graph in writer.graphs:
+            num_kept[graph.name].append(graph.num_edges - sum(num_kept[graph.name]))
+    return writer.close(), {"edges_by_type": num_kept}
