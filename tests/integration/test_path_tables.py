@@ -187,6 +187,7 @@ def test_all_paths_are_taken_by_default_and_planned(graph: tuple[HeteroData, Dat
             {"paths": ("author,likes,paper",)},
             "no edge type author,likes,paper; those that lead to 'paper' are author,w",
         ),
+        ({"paths": ("author,writes,papr",)}, "--path author,writes,papr: unknown node type 'papr'"),
         ({"paths": ("paper,in,venue",)}, "--path paper,in,venue leads to 'venue', and the target is 'paper'"),
         ({"paths": ("venue,has,paper",)}, "begins at 'venue', whose nodes have no features: begin at one of author, p"),
         ({"target": "venue"}, "--target venue"),
@@ -220,3 +221,7 @@ def test_options_of_types_are_for_graphs_with_types(
     words = shlex.split(f"propagate {graph[1].path} --path paper,cites,author --memory 60MB --scratch {tmp_path}")
     assert run_command(words) == 2
     assert "no edge type paper,cites,author" in " ".join(capsys.readouterr().err.split())
+    assert run_command(["propagate", str(graph[1].path), "--path", "author,writes"]) == 2
+    refused = " ".join(capsys.readouterr().err.split())
+    assert "--path author,writes: unknown node type 'writes'; the known ones are" in refused
+    assert "author, paper" in refused

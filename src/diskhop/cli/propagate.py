@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -58,11 +59,7 @@ def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, A
         done = make_hop_tables(
             opened,
             spec,
-            memory=given.get("memory_bytes"),
-            disk=given.get("disk_bytes"),
-            scratch=given.get("scratch"),
-            threads=given.get("threads"),
-            engine=given.get("engine", "auto"),
+            **_resources(given),
             progress=progress,
             on_plan=show_plan,
             log=show,
@@ -95,16 +92,7 @@ def _propagate_paths(dataset: Dataset, as_json: bool, given: dict[str, Any]) -> 
     spec = find_path_spec(dataset, **{name: value for name, value in given.items() if name not in _RESOURCES})
     started = time.perf_counter()
     with stage_progress(stderr) as progress:
-        done = propagate_paths(
-            dataset,
-            spec,
-            memory=given.get("memory_bytes"),
-            disk=given.get("disk_bytes"),
-            scratch=given.get("scratch"),
-            threads=given.get("threads"),
-            engine=given.get("engine", "auto"),
-            progress=progress,
-        )
+        done = propagate_paths(dataset, spec, **_resources(given), progress=progress)
     seconds = time.perf_counter() - started
     if as_json:
         print_json({**_document(done, seconds), "target": spec.target, "paths": list(spec.paths)})
@@ -115,6 +103,17 @@ def _propagate_paths(dataset: Dataset, as_json: bool, given: dict[str, Any]) -> 
     )
     shown = [("path" if number == 0 else "", path) for number, path in enumerate(spec.paths)]
     print_pairs([*_lines(done, seconds), *shown, ("next", train)])
+
+
+def _resources(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of propagate() and propagate_paths() about this machine."""
+    return {
+        "memory": given.get("memory_bytes"),
+        "disk": given.get("disk_bytes"),
+        "scratch": given.get("scratch"),
+        "threads": given.get("threads"),
+        "engine": given.get("engine", "auto"),
+    }
 
 
 def _document(done: Propagated, seconds: float) -> dict[str, Any]:

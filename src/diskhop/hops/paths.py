@@ -92,6 +92,8 @@ def parse_path(text: str, dataset: Dataset, types: TypeMap, target: str) -> Type
             f"--path {text} must be node types and relations in turn, with commas; for example --path "
             f"{_example(types, target)}"
         )
+    for name in words[::2]:
+        require_known("node type", name, dataset.nodes, f"--path {text}: ")
     known = {edges.ends: number for number, edges in enumerate(types.edges)}
     steps = []
     for place in range(0, len(words) - 1, 2):

@@ -29,9 +29,11 @@ def find_path_spec(
     target: node type at the end of paths; None: where the paths end, or the only type with labels.
     hops: steps of the longest path, where no path is given.
     """
-    if target is None:
-        target = paths[0].split(",")[-1] if paths else find_target(dataset, None)
-    require_known("node type", target, dataset.nodes)
+    if target is None and paths:
+        target = paths[0].split(",")[-1]
+        require_known("node type", target, dataset.nodes, f"--path {paths[0]}: ")
+    target = target or find_target(dataset, None)
+    require_known("node type", target, dataset.nodes, "--target: ")
     names = find_reversed(dataset, reverse)
     if not paths:
         paths = all_paths(dataset, merged_types(dataset, merged_spec(dataset, names)), target, hops)
