@@ -93,6 +93,20 @@ class WorkerError(DiskhopError, RuntimeError):
     """A worker process that could not be started, or ended unexpectedly."""
 
 
+class RankError(DiskhopError, RuntimeError):
+    """Another process of a run failed, or ended; `lines` and `exit_code` are those of its error."""
+
+    def __init__(self, lines: Sequence[str], exit_code: int = 1) -> None:
+        super().__init__("; ".join(lines))
+        self._lines = tuple(lines)
+        self.exit_code = exit_code
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """See DiskhopError."""
+        return self._lines
+
+
 class TrainingError(DiskhopError, RuntimeError):
     """Training cannot continue: the loss is not finite, or a checkpoint does not match."""
 

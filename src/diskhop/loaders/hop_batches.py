@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -82,8 +83,9 @@ class OpenTables:
 
 
 class HopBatches:
-    """An iterator over the batches of one pass from the first to deliver on. Every free buffer has a batch in flight.
+    """An iterator over the batches of one pass. Every free buffer has a batch in flight.
 
+    numbers: the batches to deliver, in this order; batch n has the rows from n * batch_size on, in the pass's order.
     Several passes may be under way: each keeps the buffer of its last batch, and one of them reads at a time.
     """
 
@@ -94,21 +96,22 @@ class HopBatches:
         order: RowOrder,
         batch_size: int,
         reservation: Reservation,
-        first: int = 0,
+        numbers: Sequence[int],
     ) -> None:
         self._opened = opened
         self._rows = rows
         self._order = order
         self._batch_size = batch_size
         self._reservation = reservation
-        self._next = first
+        self._numbers = numbers
+        self._next = 0
         self._in_flight: deque[tuple[int, TableRows, BatchBuffer, Ticket]] = deque()
         self._used: BatchBuffer | None = None
         self.is_closed = False
 
     def __len__(self) -> int:
-        """Number of batches of the whole pass."""
-        return -(-len(self._rows) // self._batch_size)
+        """Number of batches that the pass delivers."""
+        return len(self._numbers)
 
     def __iter__(self) -> HopBatches:
         return self
@@ -176,10 +179,11 @@ class HopBatches:
             )
 
     def _begin(self, source: RowSource) -> None:
-        start = self._next * self._batch_size
+        number = self._numbers[self._next]
+        start = number * self._batch_size
         rows = self._rows[self._order.positions(start, start + self._batch_size)]
         buffer = self._opened.free.pop()
-        self._in_flight.append((self._next, rows, buffer, source.begin(rows, buffer)))
+        self._in_flight.append((number, rows, buffer, source.begin(rows, buffer)))
         self._next += 1
 
     def _release_used(self) -> None:

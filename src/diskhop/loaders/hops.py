@@ -38,6 +38,7 @@ from diskhop.loaders.node_arrays import node_array, require_distinct
 from diskhop.loaders.progress import Progress
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.process import OwnerProcess
+from diskhop.sampling.seeds import count_batches
 from diskhop.system.memory import default_threads
 
 DEFAULT_BATCH_SIZE = 8000
@@ -165,7 +166,8 @@ class HopLoader:
         self._process.require_here()
         position = self._progress.begin()
         try:
-            with self._begin(self.rows, position.epoch, self.placement.shuffle, position.delivered) as batches:
+            numbers = range(position.delivered, len(self))
+            with self._begin(self.rows, position.epoch, self.placement.shuffle, numbers) as batches:
                 for batch in batches:
                     position.add(batch.number)
                     self._progress.advance(position)
@@ -197,16 +199,25 @@ class HopLoader:
         """Find the rows of nodes like rows_of(). node_rows: their rows in the dataset, each once."""
         return np.sort(self._nodes.rows_of_node_rows(node_rows))
 
-    def run(self, rows: TableRows | None = None, *, epoch: int = 0, shuffle: Shuffle | None = None) -> HopBatches:
+    def run(
+        self,
+        rows: TableRows | None = None,
+        *,
+        epoch: int = 0,
+        shuffle: Shuffle | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> HopBatches:
         """Start a pass; use it in a `with` block.
 
-        rows: result of rows_of(); default: the loader's rows. shuffle: default: as the loader.
+        rows: result of rows_of(); default: the loader's rows. shuffle: default: as the loader. numbers: of the batches
+        to deliver; default: all of the pass.
         """
-        shuffle = self.placement.shuffle if shuffle is None else shuffle
-        return self._begin(self.rows if rows is None else rows, epoch, shuffle, 0)
+        rows = self.rows if rows is None else rows
+        numbers = range(count_batches(len(rows), self.batch_size)) if numbers is None else numbers
+        return self._begin(rows, epoch, self.placement.shuffle if shuffle is None else shuffle, numbers)
 
-    def _begin(self, rows: TableRows, epoch: int, shuffle: Shuffle, first: int) -> HopBatches:
-        """Start a pass with the batch number `first`."""
+    def _begin(self, rows: TableRows, epoch: int, shuffle: Shuffle, numbers: Sequence[int]) -> HopBatches:
+        """Start a pass that delivers some batches."""
         self._process.require_here()
         self._opened.require_source()
         reservation = self.budget.reserve("row order", order_bytes(len(rows), shuffle, self.chunk_rows))
@@ -216,7 +227,7 @@ class HopLoader:
             reservation.release()
             raise
         self._passes = [each for each in self._passes if not each.is_closed]
-        self._passes.append(HopBatches(self._opened, rows, order, self.batch_size, reservation, first))
+        self._passes.append(HopBatches(self._opened, rows, order, self.batch_size, reservation, numbers))
         return self._passes[-1]
 
     def state_dict(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from diskhop.counters import FetchCounts
 from diskhop.nn.losses import BatchLoss
 from diskhop.plans import HopPlan, SampledPlan
 from diskhop.protocols import NodeRows, Purpose
+from diskhop.runtime.ranks import ONE, Ranks
 
 
 class Batch(Protocol):
@@ -57,10 +58,10 @@ class Batches(Protocol):
 class Feed(Protocol):
     """Brings batches. A run opens and closes it; only the feed knows what its batches contain."""
 
-    def train(self, epoch: int) -> AbstractContextManager[Batches]:
-        """Open a pass over the training nodes, in the epoch's own order."""
+    def train(self, epoch: int, share: Ranks = ONE) -> AbstractContextManager[Batches]:
+        """Open a pass over the training nodes, in the epoch's own order. share: the rank that gets its batches."""
 
-    def measure(self, purpose: Purpose) -> AbstractContextManager[Batches]:
+    def measure(self, purpose: Purpose, share: Ranks = ONE) -> AbstractContextManager[Batches]:
         """Open a pass over validation or test nodes, the same in every epoch so that epochs compare."""
 
     def forward(self, model: Any, batch: Any) -> Any:

@@ -1,15 +1,26 @@
-"""The process that an object with threads belongs to. A fork copies the object without its threads."""
+"""The process that an object with threads belongs to, and the parent that a process ends with.
+
+A fork copies an object without its threads.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import weakref
 from typing import Any
 
 from diskhop.errors import ConfigError
 
+_PR_SET_PDEATHSIG = 1
+
 _owned: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Let the kernel send this process a signal when the thread that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 class OwnerProcess:

@@ -9,7 +9,6 @@ process, and large arrays, raise TypeError, as pickle does.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import io
 import os
 import pickle
@@ -35,12 +34,12 @@ from diskhop._native import Engine
 from diskhop.errors import ConfigError, WorkerError
 from diskhop.io.atomic import destination_errors
 from diskhop.io.engine import open_engine
+from diskhop.runtime.process import end_with_parent
 
 MOST_WORKERS = 64
 _SECONDS_TO_END = 5
 # Largest array that is copied to workers; a larger one goes through a file (SharedArray).
 COPIED_ARRAY_BYTES = 1 << 20
-_PR_SET_PDEATHSIG = 1
 # Not multiprocessing, which would run the user's script again in every worker.
 _START = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.path[:] = {path!r}; "
@@ -298,8 +297,8 @@ def _map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Shar
 def serve(parent: int, pipes: list[int], engine: str, depth: int) -> None:
     """Run a worker until the pipes are closed or the parent ends."""
     # The parent is the thread that started this process, which waits for it to end.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent ended before prctl
+    end_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:  # the parent ended before that
         return
     service = _Service(open_engine(engine, depth).engine)
     lanes = [Thread(target=service.serve_lane, args=(Connection(pipe),)) for pipe in pipes]

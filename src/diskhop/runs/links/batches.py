@@ -16,6 +16,7 @@ from diskhop.embedding.step.draws import draw_candidates
 from diskhop.pipeline.batch import Pass
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SamplerSpec, SeedTimes
 from diskhop.runs.nodes.samplers import eval_sampler, train_sampler
+from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.links import LinkEnds, Links, shuffle_key
 from diskhop.sampling.negatives import Candidates, DrawKey, Negatives, candidates
 from diskhop.sampling.seeds import SeedSet, count_batches
@@ -93,11 +94,11 @@ class LinkPasses:
             seed=config.seed,
         )
 
-    def train_pass(self, epoch: int, *, with_in_degrees: bool = False) -> Pass:
-        """Return the pass of an epoch."""
+    def train_pass(self, epoch: int, share: Ranks = ONE, *, with_in_degrees: bool = False) -> Pass:
+        """Return the pass of an epoch; share: the rank whose batches it has."""
         return Pass(
             seeds=_NO_SEEDS,
-            numbers=range(self.num_batches),
+            numbers=share.share(range(self.num_batches)),
             batch_size=self.config.batch_size,
             sampler=self.train_sampler,
             seed=self.config.seed,
@@ -107,12 +108,12 @@ class LinkPasses:
             links=self.links(Purpose.TRAIN, epoch),
         )
 
-    def eval_pass(self, purpose: Purpose, *, with_in_degrees: bool) -> Pass:
+    def eval_pass(self, purpose: Purpose, share: Ranks = ONE, *, with_in_degrees: bool) -> Pass:
         """Return the pass of validation or test. Every epoch draws the same neighbours and the same negatives."""
         links = self.links(purpose)
         return Pass(
             seeds=_NO_SEEDS,
-            numbers=range(count_batches(len(links), self.config.eval_batch_size)),
+            numbers=share.share(range(count_batches(len(links), self.config.eval_batch_size))),
             batch_size=self.config.eval_batch_size,
             sampler=self.eval_sampler,
             seed=self.config.seed,

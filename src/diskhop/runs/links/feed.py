@@ -25,6 +25,7 @@ from diskhop.runs.links.batches import LinkPasses
 from diskhop.runs.links.measures import PairScores, RankScores
 from diskhop.runs.nodes.samplers import draws_all
 from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.known_links import KnownLinks
 from diskhop.sampling.links import LinkBatch
 from diskhop.sampling.message_edges import leave_out
@@ -96,16 +97,16 @@ class LinkFeed:
         self._open = None
         self._stack.close()
 
-    def train(self, epoch: int) -> AbstractContextManager[BatchStream]:
+    def train(self, epoch: int, share: Ranks = ONE) -> AbstractContextManager[BatchStream]:
         """See Feed."""
         is_exact = draws_all(self._config)
-        wanted = self._passes.train_pass(epoch, with_in_degrees=is_exact and self._uses_degrees)
+        wanted = self._passes.train_pass(epoch, share, with_in_degrees=is_exact and self._uses_degrees)
         graph = self._graph(is_test=False)
         return graph.pipeline.run(wanted, self._prepare(graph, wanted, with_strengths=is_exact))
 
-    def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
+    def measure(self, purpose: Purpose, share: Ranks = ONE) -> AbstractContextManager[BatchStream]:
         """See Feed."""
-        wanted = self._passes.eval_pass(purpose, with_in_degrees=self._uses_degrees)
+        wanted = self._passes.eval_pass(purpose, share, with_in_degrees=self._uses_degrees)
         graph = self._graph(is_test=purpose == Purpose.TEST)
         return graph.pipeline.run(wanted, self._prepare(graph, wanted, with_strengths=True))
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import torch
@@ -33,7 +32,8 @@ from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
-from diskhop.sampling.seeds import SplitSeeds
+from diskhop.runtime.ranks import ONE, Ranks
+from diskhop.sampling.seeds import SplitSeeds, count_batches
 
 # Makes the hop tables of a configuration, or finds them: (dataset, config, budget, engine, callback).
 MakeTables = Callable[[Dataset, Any, Budget, Engine, Callback], Propagated]
@@ -148,15 +148,14 @@ class _Batch:
 class _Pass:
     """See feeds.Batches."""
 
-    def __init__(self, batches: HopBatches, most_batches: int) -> None:
+    def __init__(self, batches: HopBatches) -> None:
         self._batches = batches
-        self._num_batches = min(len(batches), most_batches or len(batches))
 
     def __len__(self) -> int:
-        return self._num_batches
+        return len(self._batches)
 
     def __iter__(self) -> Iterator[_Batch]:
-        for batch in islice(self._batches, self._num_batches):
+        for batch in self._batches:
             yield _Batch(batch.number, batch.node_rows, batch.x, batch.counts, batch.stall_seconds)
 
 
@@ -173,16 +172,20 @@ class HopFeed:
         self._max_batches = max_batches
 
     @contextmanager
-    def train(self, epoch: int) -> Iterator[_Pass]:
+    def train(self, epoch: int, share: Ranks = ONE) -> Iterator[_Pass]:
         """See Feed."""
-        with self._loader.run(epoch=epoch) as batches:
-            yield _Pass(batches, self._max_batches)
+        loader = self._loader
+        numbers = range(count_batches(len(loader.rows), loader.batch_size, self._max_batches))
+        with loader.run(epoch=epoch, numbers=share.share(numbers)) as batches:
+            yield _Pass(batches)
 
     @contextmanager
-    def measure(self, purpose: Purpose) -> Iterator[_Pass]:
+    def measure(self, purpose: Purpose, share: Ranks = ONE) -> Iterator[_Pass]:
         """See Feed."""
-        with self._loader.run(self._measured[purpose], shuffle="none") as batches:
-            yield _Pass(batches, 0)
+        rows = self._measured[purpose]
+        numbers = range(count_batches(len(rows), self._loader.batch_size))
+        with self._loader.run(rows, shuffle="none", numbers=share.share(numbers)) as batches:
+            yield _Pass(batches)
 
     def forward(self, model: HopNetwork, batch: _Batch) -> Tensor:
         """See Feed."""

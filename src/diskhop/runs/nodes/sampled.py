@@ -39,6 +39,7 @@ from diskhop.runs.nodes.samplers import chooses_nodes, eval_sampler, normalises_
 from diskhop.runs.nodes.subgraphs import ADDED, SubgraphBatch, SubgraphBatches, TrainingNodes
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import planned_config, training_workload
+from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.seeds import SplitSeeds, count_batches
 
 # The state of a seed, its resident partitions, and the order of both.
@@ -182,7 +183,7 @@ class SampledFeed:
         self._config = config
         self._uses_degrees = uses_degrees
 
-    def train(self, epoch: int) -> AbstractContextManager[Batches]:
+    def train(self, epoch: int, share: Ranks = ONE) -> AbstractContextManager[Batches]:
         """See Feed. Where samples are reused, every epoch has the first epoch's batches."""
         config, training = self._config, self._training
         is_by_graph = normalises_by_graph(config)
@@ -191,20 +192,20 @@ class SampledFeed:
         num_batches = len(wanted.numbers)
         wanted = replace(
             wanted,
-            numbers=wanted.numbers if sampled_epoch == epoch else self._reuse_order(num_batches, epoch),
+            numbers=share.share(wanted.numbers if sampled_epoch == epoch else self._reuse_order(num_batches, epoch)),
             with_in_degrees=(is_by_graph and self._uses_degrees) or (training is not None and training.has_norms),
         )
         if training is None:
             return self._pipeline.run(wanted, self._prepare(with_strengths=is_by_graph))
         return SubgraphBatches(self._pipeline.run(wanted, training.prepare(self._weights)))
 
-    def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
+    def measure(self, purpose: Purpose, share: Ranks = ONE) -> AbstractContextManager[BatchStream]:
         """See Feed. Every epoch draws the same neighbours."""
         ids = self._seeds.valid if purpose == Purpose.VALID else self._seeds.test
         assert ids is not None
         wanted = Pass(
             seeds=ids,
-            numbers=range(count_batches(len(ids), self._config.eval_batch_size)),
+            numbers=share.share(range(count_batches(len(ids), self._config.eval_batch_size))),
             batch_size=self._config.eval_batch_size,
             sampler=eval_sampler(self._config),
             seed=self._config.seed,

@@ -20,6 +20,7 @@ from diskhop.pipeline.pipeline import Pipeline
 from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.typed.samplers import eval_sampler, train_sampler
+from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.seeds import SplitSeeds, count_batches, shuffled_seeds
 
 
@@ -61,13 +62,13 @@ class TypedFeed:
         self._made = made
         self._needs_degrees = any(each.kind == DEGREE for each in made.values())
 
-    def train(self, epoch: int) -> AbstractContextManager[BatchStream]:
+    def train(self, epoch: int, share: Ranks = ONE) -> AbstractContextManager[BatchStream]:
         """See Feed."""
         config = self._config
         seeds = shuffled_seeds(self._seeds.train, config.seed, epoch)
         wanted = Pass(
             seeds=seeds,
-            numbers=range(count_batches(len(seeds), config.batch_size, config.max_batches)),
+            numbers=share.share(range(count_batches(len(seeds), config.batch_size, config.max_batches))),
             batch_size=config.batch_size,
             sampler=train_sampler(config),
             seed=config.seed,
@@ -78,14 +79,14 @@ class TypedFeed:
         )
         return self._pipeline.run(wanted, self._prepare)
 
-    def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
+    def measure(self, purpose: Purpose, share: Ranks = ONE) -> AbstractContextManager[BatchStream]:
         """See Feed. Every epoch draws the same neighbours."""
         config = self._config
         seeds = self._seeds.valid if purpose == Purpose.VALID else self._seeds.test
         assert seeds is not None
         wanted = Pass(
             seeds=seeds,
-            numbers=range(count_batches(len(seeds), config.eval_batch_size)),
+            numbers=share.share(range(count_batches(len(seeds), config.eval_batch_size))),
             batch_size=config.eval_batch_size,
             sampler=eval_sampler(config),
             seed=config.seed,

@@ -1,0 +1,159 @@
+"""The ranks of a run as a group: what each sends to the others over torch's process group (gloo).
+
+All ranks make the same calls in the same order. A rank that fails leaves its message where rank 0 finds it, and closes
+its connections, which ends the others wherever they wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import chain, zip_longest
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch import Tensor
+
+from diskhop.errors import ConfigError, DiskhopError, RankError
+from diskhop.runtime.process import end_with_parent
+from diskhop.runtime.ranks import ONE, Ranks
+
+T = TypeVar("T")
+
+# Until all ranks have started.
+_START_SECONDS = 300
+# A rank may wait for another one that prepares a run for days. One that ends is noticed at once.
+_WAIT = timedelta(days=30)
+# Until rank 0 has shown the message of another rank, which then ends.
+_HEARD_SECONDS = 30
+_ERROR, _HEARD = "error", "heard"
+_NOTHING = object()
+
+
+class Group:
+    """This rank, and what it exchanges with the others. With one rank, nothing is sent."""
+
+    def __init__(self, ranks: Ranks = ONE) -> None:
+        self.ranks = ranks
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is no other rank."""
+        return self.ranks.count == 1
+
+    def gather(self, item: T) -> list[T]:
+        """Return the items of all ranks in their order, on every rank."""
+        if self.is_alone:
+            return [item]
+        found: list[Any] = [None] * self.ranks.count
+        with _noticing():
+            dist.all_gather_object(found, item)
+        return found
+
+    def gather_in_turns(self, items: Sequence[T]) -> Iterator[T]:
+        """Return the items that ranks have for batches of their shares, in the order of the batches."""
+        rounds: Iterable[tuple[Any, ...]] = zip_longest(*self.gather(items), fillvalue=_NOTHING)
+        return (item for item in chain.from_iterable(rounds) if item is not _NOTHING)
+
+    def first(self, make: Callable[[], T]) -> T:
+        """Return what rank 0 makes, on every rank."""
+        if self.is_alone:
+            return make()
+        found: list[Any] = [make() if self.ranks.is_first else None]
+        with _noticing():
+            dist.broadcast_object_list(found, src=0)
+        return found[0]  # type: ignore[no-any-return]
+
+    def gather_tensors(self, own: Tensor) -> list[Tensor]:
+        """Return the tensors of all ranks, of the same shape and dtype, in their order."""
+        found = [own.new_empty(own.shape) for _ in range(self.ranks.count)]
+        with _noticing():
+            dist.all_gather(found, own)
+        return found
+
+    def wait(self) -> None:
+        """Wait until all ranks are here."""
+        if not self.is_alone:
+            with _noticing():
+                dist.barrier()
+
+
+@contextmanager
+def open_group(ranks: Ranks) -> Iterator[Group]:
+    """Open the group of these ranks, and close it on leaving.
+
+    An error of any rank ends all: rank 0 raises its own or, as RankError, that of another one. Raises ConfigError if
+    the ranks do not find each other.
+    """
+    if ranks.count == 1:
+        yield Group(ranks)
+        return
+    if dist.is_initialized():
+        raise ConfigError(
+            "training opens torch's process group itself: remove torch.distributed.init_process_group(), or use "
+            "diskhop.NeighborLoader in a loop of your own"
+        )
+    end_with_parent(signal.SIGTERM)
+    store = _connect(ranks)
+    try:
+        yield Group(ranks)
+    except DiskhopError as error:
+        if not ranks.is_first:
+            if not isinstance(error, RankError):
+                _leave_message(store, error)
+            raise
+        found = _find_message(store) if isinstance(error, RankError) else None
+        store.set(_HEARD, "")
+        raise (found or error) from error
+    finally:
+        dist.destroy_process_group()
+
+
+def _connect(ranks: Ranks) -> Any:
+    """Connect all ranks and return the store that they share."""
+    try:
+        timeout = timedelta(seconds=_START_SECONDS)
+        store, _, _ = next(dist.rendezvous("env://", ranks.rank, ranks.count, timeout=timeout))  # type: ignore[attr-defined]
+        dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.count, timeout=_WAIT)
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise ConfigError(
+            f"rank {ranks.rank} of {ranks.count} does not reach the others at MASTER_ADDR:MASTER_PORT {where}: start "
+            "all of them, and name an address that every machine reaches"
+        ) from error
+    return store
+
+
+@contextmanager
+def _noticing() -> Iterator[None]:
+    """Turn a connection that another rank has closed into a RankError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankError(["another process of this run ended"]) from error
+
+
+def _leave_message(store: Any, error: DiskhopError) -> None:
+    """Leave an error for rank 0, and wait until it has it. Another rank may have been faster."""
+    lines = [*error.lines[:-1], "; ".join([error.lines[-1], *getattr(error, "__notes__", ())])]
+    store.compare_set(_ERROR, "", json.dumps([lines, error.exit_code]))
+    # Rank 0 waits for this rank: its connections tell that it ended.
+    dist.destroy_process_group()
+    try:
+        store.wait([_HEARD], timedelta(seconds=_HEARD_SECONDS))
+    except RuntimeError:
+        return
+
+
+def _find_message(store: Any) -> RankError | None:
+    """Return the error of another rank; None if it ended without one."""
+    try:
+        store.wait([_ERROR], timedelta(seconds=1))
+    except RuntimeError:
+        return None
+    lines, exit_code = json.loads(store.get(_ERROR))
+    return RankError(lines, exit_code)
