@@ -17,6 +17,7 @@ from diskhop.runs.feeds import Feed
 from diskhop.runs.links.defaults import resolve_link_config
 from diskhop.runs.links.prepare import prepare_links
 from diskhop.runs.links.task import LinkTask
+from diskhop.sampling.links import LinkBatch
 
 OPTIONS: dict[str, Any] = {
     "task": "link",
@@ -43,6 +44,13 @@ def open_feed(dataset: Dataset, **options: Any) -> Iterator[Feed]:
     prepared = prepare_links(dataset, config, task, Budget(config.memory_bytes), Callback())
     with prepared.open(prepared.make_model()) as feed:
         yield feed
+
+
+def pairs_of(links: LinkBatch) -> set[tuple[int, int]]:
+    """Rows of both ends of the edges of a batch."""
+    count = len(links.positions)
+    ends = links.seeds[links.sources[:count]], links.seeds[links.destinations[:count]]
+    return {(int(u), int(v)) for u, v in zip(*ends, strict=True)}
 
 
 def message_edges(batch: SampledBatch) -> set[tuple[int, int]]:

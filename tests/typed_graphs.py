@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch_geometric.data import HeteroData
 
@@ -83,17 +82,3 @@ def neighborhood(data: HeteroData, seed_type: str, seeds: list[int], num_hops: i
         for name in nodes:
             nodes[name] |= reached[name]
     return Neighborhood(nodes, edges)
-
-
-def same_batches(batches: list[HeteroData], others: list[HeteroData]) -> None:
-    """Assert that batches are equal bit by bit."""
-    assert len(batches) == len(others)
-    for batch, other in zip(batches, others, strict=True):
-        for store, same in zip(batch.stores, other.stores, strict=True):
-            assert list(store.keys()) == list(same.keys())
-            for name, value in store.items():
-                if isinstance(value, torch.Tensor):
-                    assert value.dtype == same[name].dtype
-                    np.testing.assert_array_equal(value.numpy(), same[name].numpy())
-                elif name != "block":
-                    assert value == same[name]

@@ -12,7 +12,8 @@ from torch_geometric.data import HeteroData
 import diskhop
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
-from tests.typed_graphs import neighborhood, same_batches, typed_dataset
+from tests.mini_batches import assert_same_batches
+from tests.typed_graphs import neighborhood, typed_dataset
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +57,8 @@ def test_all_nodes_are_those_within_the_hops(graph: tuple[HeteroData, Dataset]) 
 def test_stores_and_types_alike_change_nothing(graph: tuple[HeteroData, Dataset]) -> None:
     _, dataset = graph
     expected = load(dataset, [3, 2], store="memory", shuffle=True)
-    same_batches(load(dataset, {name: [3, 2] for name in dataset.nodes}, store="direct", shuffle=True), expected)
-    same_batches(load(dataset.path, [3, 2], store="static", cache="1MB", shuffle=True, memory="80MB"), expected)
+    assert_same_batches(load(dataset, {name: [3, 2] for name in dataset.nodes}, store="direct", shuffle=True), expected)
+    assert_same_batches(load(dataset.path, [3, 2], store="static", cache="1MB", shuffle=True, memory="80MB"), expected)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.stores.stores import STORES
+from tests.mini_batches import assert_same_batches
 
 NUM_NODES, NUM_EDGES, NUM_LINKS = 300, 4000, 210
 TRIPLETS = {"mode": "triplet", "amount": 2}
@@ -64,13 +66,6 @@ def load(dataset: Dataset, num_neighbors: Any = (5, 4), **arguments: Any) -> Lin
     return LinkNeighborLoader(dataset, fanouts, **given)
 
 
-def assert_equal(ours: Data, theirs: Data) -> None:
-    mine, other = ({k: v for k, v in each.to_dict().items() if k != "block"} for each in (ours, theirs))
-    assert mine.keys() == other.keys()
-    for name, value in mine.items():
-        assert torch.equal(value, other[name]) if isinstance(value, Tensor) else value == other[name], name
-
-
 def check_fields(batch: Data, ways: dict[str, Any]) -> None:
     given, num_links = graph(), 20
     pairs = PAIRS if ways.get("edge_label_index", PAIRS) is not None else given.edge_index
@@ -106,7 +101,7 @@ def check_fields(batch: Data, ways: dict[str, Any]) -> None:
 @pytest.mark.parametrize("ways", WAYS, ids=lambda ways: "-".join(ways) or "plain")
 def test_a_batch_has_pygs_fields_whatever_carries_it(dataset: Dataset, tmp_path: Path, ways: dict[str, Any]) -> None:
     with load(dataset, store="memory", shuffle=True, drop_last=True, **ways) as loader:
-        expected = [batch for batch, _ in zip(loader, range(10), strict=False)]
+        expected = [*islice(loader, 10)]
         assert len(expected) == 10
         assert expected[0].input_id.tolist() != [*range(20)]
     for batch in expected:
@@ -115,8 +110,7 @@ def test_a_batch_has_pygs_fields_whatever_carries_it(dataset: Dataset, tmp_path:
         looks_ahead = {"scratch": str(tmp_path)} if STORES[store].looks_ahead else {}
         arguments: dict[str, Any] = {"memory": "35MB", "threads": 2, "ordered": True, **looks_ahead, **ways}
         with load(dataset, store=store, shuffle=True, drop_last=True, **arguments) as loader:
-            for ours, theirs in zip(loader, expected, strict=False):
-                assert_equal(ours, theirs)
+            assert_same_batches(islice(loader, len(expected)), expected)
 
 
 class PygsLinks(BaseSampler):  # type: ignore[misc]
@@ -259,8 +253,7 @@ def test_a_sampler_of_torch_orders_links_and_states_resume(dataset: Dataset) -> 
         state, rest = loader.state_dict(), [*batches]
     with load(dataset, shuffle=True, neg_sampling="binary") as same:
         same.load_state_dict(state)
-        for ours, theirs in zip(same, rest, strict=True):
-            assert_equal(ours, theirs)
+        assert_same_batches(same, rest)
     with (
         load(dataset, shuffle=True, neg_sampling=TRIPLETS) as other,
         pytest.raises(ConfigError, match="with neg_sampling"),

@@ -21,7 +21,7 @@ from diskhop.runs.plan import plan_run
 from diskhop.runs.start import train
 from diskhop.sampling.edge_split.rules import TEST, VALID
 from diskhop.stores.stores import STORES
-from tests.links import OPTIONS, both_ways, message_edges, open_feed
+from tests.links import OPTIONS, both_ways, message_edges, open_feed, pairs_of
 from tests.runs import InterruptedRunError, _Interrupter, assert_same_run, folder_bytes, small_graph
 from tests.unit.test_edge_split import links_of, split_of
 
@@ -64,15 +64,10 @@ def test_no_edge_that_is_scored_or_held_out_carries_a_message(
         for epoch in range(2):
             with feed.train(epoch) as batches:
                 for batch in batches:
-                    links, rows = batch.prepared.links, batch.prepared.links.seeds
-                    count = len(links.positions)
-                    scored = {
-                        (int(u), int(v))
-                        for u, v in zip(rows[links.sources[:count]], rows[links.destinations[:count]], strict=True)
-                    }
+                    scored = pairs_of(batch.prepared.links)
                     messages = message_edges(batch.prepared.messages)
                     assert not messages & (both_ways(scored) | valid | test)
-                    num_edges += count
+                    num_edges += len(batch.prepared.links.positions)
                     num_messages += len(messages)
         for purpose, hidden in ((Purpose.VALID, valid | test), (Purpose.TEST, test)):
             with feed.measure(purpose) as batches:
@@ -108,10 +103,7 @@ def test_the_default_batch_of_a_small_graph_leaves_edges_for_messages(tmp_path: 
 def test_supervision_edges_are_kept_on_request(dataset: Dataset) -> None:
     with open_feed(dataset, keep_supervision=True, fanout=(-1,)) as feed, feed.train(0) as batches:
         for batch in batches:
-            links, rows = batch.prepared.links, batch.prepared.links.seeds
-            ends = rows[links.sources], rows[links.destinations]
-            scored = {(int(u), int(v)) for u, v in zip(*ends, strict=True)}
-            assert message_edges(batch.prepared.messages) & scored
+            assert message_edges(batch.prepared.messages) & pairs_of(batch.prepared.links)
             assert batch.prepared.messages is batch.sampled
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.utils.data import SequentialSampler
 from torch_geometric.data import Data
 from torch_geometric.nn import GraphConv, SAGEConv
@@ -17,6 +16,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.nn.layers.sage import SageLayer
 from diskhop.protocols import neighbor_spec
+from tests.mini_batches import assert_same_batches
 
 NUM_NODES, NUM_EDGES = 300, 6000
 CHOICES: list[tuple[list[int], dict[str, Any]]] = [
@@ -46,14 +46,6 @@ def load(dataset: Dataset, num_neighbors: Any, **arguments: Any) -> NeighborLoad
     return NeighborLoader(dataset, num_neighbors, **{"batch_size": 40, "memory": "50MB", **arguments})
 
 
-def assert_equal(ours: Data, theirs: Data) -> None:
-    assert ours.to_dict().keys() == theirs.to_dict().keys()
-    for name, value in ours.to_dict().items():
-        if name != "block":
-            other = theirs[name]
-            assert torch.equal(value, other) if isinstance(value, Tensor) else value == other, name
-
-
 @pytest.mark.parametrize(("num_neighbors", "chosen"), CHOICES, ids=str)
 def test_a_batch_is_the_same_from_any_store(
     dataset: Dataset, tmp_path: Path, num_neighbors: list[int], chosen: dict[str, Any]
@@ -76,8 +68,7 @@ def test_a_batch_is_the_same_from_any_store(
     for store in ("direct", "belady", "shared"):
         arguments = {"scratch": tmp_path / store} if store == "belady" else {"ordered": store == "shared"}
         with load(dataset, num_neighbors, store=store, shuffle=True, threads=3, **arguments, **chosen) as loader:
-            for ours, theirs in zip(loader, expected, strict=True):
-                assert_equal(ours, theirs)
+            assert_same_batches(loader, expected)
 
 
 def test_sums_with_the_weights_are_near_those_over_all_neighbours(dataset: Dataset) -> None:
@@ -128,8 +119,7 @@ def test_the_order_of_seeds_is_still_an_argument(dataset: Dataset) -> None:
     with load(dataset, [5], sampler=SequentialSampler(range(NUM_NODES))) as loader:
         assert len([*loader]) == 8
     with load(dataset, [5], sampler="neighbor") as named, load(dataset, [5]) as plain:
-        for ours, theirs in zip(named, plain, strict=True):
-            assert_equal(ours, theirs)
+        assert_same_batches(named, plain)
 
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [

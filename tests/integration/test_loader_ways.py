@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.sampler.base import SubgraphType
@@ -23,6 +22,7 @@ from diskhop.nn.models import Network
 from diskhop.protocols import neighbor_spec
 from diskhop.sampling.columns import SCAN_BYTES
 from diskhop.stores.stores import STORES
+from tests.mini_batches import assert_same_batches
 
 NUM_NODES, NUM_EDGES = 300, 4000
 WAYS: list[dict[str, Any]] = [
@@ -60,17 +60,6 @@ def load(dataset: Dataset, num_neighbors: Any = (5, 4), **arguments: Any) -> Nei
     return NeighborLoader(dataset, fanouts, **{"batch_size": 40, "memory": "50MB", **arguments})
 
 
-def fields(batch: Data) -> dict[str, Any]:
-    return {name: value for name, value in batch.to_dict().items() if name != "block"}
-
-
-def assert_equal(ours: Data, theirs: Data) -> None:
-    assert fields(ours).keys() == fields(theirs).keys()
-    for name, value in fields(ours).items():
-        other = theirs[name]
-        assert torch.equal(value, other) if isinstance(value, Tensor) else value == other, name
-
-
 @pytest.mark.parametrize("ways", WAYS, ids=lambda ways: "-".join(map(str, ways)))
 def test_a_batch_has_pygs_fields_whatever_carries_it(dataset: Dataset, tmp_path: Path, ways: dict[str, Any]) -> None:
     given = graph()
@@ -101,8 +90,7 @@ def test_a_batch_has_pygs_fields_whatever_carries_it(dataset: Dataset, tmp_path:
     for store in STORES:
         looks_ahead = {"scratch": str(tmp_path)} if STORES[store].looks_ahead else {}
         with load(dataset, store=store, shuffle=True, ordered=True, **looks_ahead, **ways) as loader:
-            for ours, theirs in zip(loader, expected, strict=True):
-                assert_equal(ours, theirs)
+            assert_same_batches(loader, expected)
 
 
 def test_a_single_batch_may_have_a_seed_twice(dataset: Dataset) -> None:
@@ -137,7 +125,7 @@ def test_an_induced_subgraph_is_pygs(dataset: Dataset) -> None:
             load(dataset, (4, 3), directed=False, shuffle=True) as old,
             load(dataset, (4, 3), subgraph_type="induced", shuffle=True) as new,
         ):
-            assert_equal(next(iter(old)), next(iter(new)))
+            assert_same_batches(old, new)
     assert any("old name of subgraph_type='induced'" in str(each.message) for each in caught)
 
 
@@ -266,8 +254,7 @@ def test_lists_weights_and_times_are_kept_within_the_budget(tmp_path: Path, memo
     with load(dataset, (3, 3), memory=memory, **options) as loader:
         assert loader.plan.topology == topology
         reserved = loader.budget.table()
-        for ours, theirs in zip(loader, expected, strict=True):
-            assert_equal(ours, theirs)
+        assert_same_batches(loader, expected)
     weights, times = {"memory": (4, 8), "mapped": (0, 0), "cached": (SCAN_BYTES / num_edges,) * 2}[topology]
     assert weights * num_edges <= reserved.get("edge weights", 0) <= weights * num_edges * 1.1
     assert times * num_edges <= reserved.get("edge times", 0) <= times * num_edges * 1.1

@@ -26,24 +26,13 @@ from diskhop.runs.start import train
 from diskhop.runs.typed_links.defaults import resolve_typed_link_config
 from diskhop.runs.typed_links.prepare import prepare_typed_links
 from diskhop.runs.typed_links.target import edge_target
-from diskhop.sampling.links import LinkBatch
 from tests.integration.test_link_training import KILLED_RUN
-from tests.links import both_ways, message_edges
+from tests.links import OPTIONS as LINK_OPTIONS
+from tests.links import both_ways, message_edges, pairs_of
 from tests.runs import assert_same_run
 from tests.typed_links import NUM_ITEMS, NUM_USERS, shop, shop_data
 
-OPTIONS: dict[str, Any] = {
-    "task": "link",
-    "target": "user,buys,item",
-    "hidden": 16,
-    "fanout": (4, 4),
-    "batch_size": 200,
-    "epochs": 3,
-    "memory_bytes": 200_000_000,
-    "threads": 1,
-    "engine": "threads",
-    "matmul": "blas",
-}
+OPTIONS: dict[str, Any] = {**LINK_OPTIONS, "target": "user,buys,item"}
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +61,6 @@ def open_feed(dataset: Dataset, **options: Any) -> Iterator[Feed]:
     prepared = prepare_typed_links(dataset, config, task, Budget(config.memory_bytes), Callback())
     with prepared.open(prepared.make_model()) as feed:
         yield feed
-
-
-def pairs_of(links: LinkBatch) -> set[tuple[int, int]]:
-    """Merged rows of both ends of the edges of a batch."""
-    count = len(links.positions)
-    ends = links.seeds[links.sources[:count]], links.seeds[links.destinations[:count]]
-    return {(int(u), int(v)) for u, v in zip(*ends, strict=True)}
 
 
 def scored_edges(feed: Feed, purpose: Purpose) -> set[tuple[int, int]]:

@@ -20,7 +20,8 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.loaders.typed_opposites import opposite_types
 from diskhop.stores.stores import STORES
-from tests.typed_graphs import EDGES, NODES, neighborhood, same_batches, typed_data, typed_dataset
+from tests.mini_batches import assert_same_batches
+from tests.typed_graphs import EDGES, NODES, neighborhood, typed_data, typed_dataset
 
 MEMORY = "60MB"
 CITES, WRITES, IN = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "in", "venue")
@@ -91,7 +92,7 @@ def test_stores_give_the_same_batches(graph: tuple[HeteroData, Dataset], store: 
     looks_ahead = {"scratch": tmp_path} if STORES[store].looks_ahead else {}
     ordered = {"ordered": True} if "ordered" in STORES[store].uses else {}
     found = load(dataset, store=store, shuffle=True, seed=7, **looks_ahead, **ordered)
-    same_batches(found, load(dataset, store="memory", shuffle=True, seed=7))
+    assert_same_batches(found, load(dataset, store="memory", shuffle=True, seed=7))
 
 
 def test_fan_outs_by_edge_type(graph: tuple[HeteroData, Dataset]) -> None:
@@ -233,7 +234,7 @@ def test_loaders_that_start_at_once_share_merged_lists(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: load(dataset), range(4)))
     for batches in found[1:]:
-        same_batches(found[0], batches)
+        assert_same_batches(found[0], batches)
 
 
 def test_data_tells_types_and_attributes(graph: tuple[HeteroData, Dataset]) -> None:
