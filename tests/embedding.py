@@ -47,7 +47,7 @@ def small_triples(folder: Path, seed: int = 0, copies: int = 1) -> Dataset:
 
 
 def committed_bytes(out: Path) -> dict[str, bytes]:
-    """What a run leaves that must be the same: committed partitions, relations and losses, without times."""
+    """Committed partitions, relations and losses of a run, without times: equal in equal runs."""
     commit = json.loads((out / "commit.json").read_text())
     found = {
         f"partition {number}": (out / "partitions" / f"{number:05}-{'ab'[version[0]]}.bin").read_bytes()

@@ -83,7 +83,7 @@ class StageCounter(Callback):
 
 
 class InterruptedRunError(Exception):
-    """What interrupt() ends a run with."""
+    """The error that interrupt() ends a run with."""
 
 
 class _Interrupter(Callback):

@@ -32,7 +32,7 @@ LOST: list[Lost] = ["names", "data"]
 
 @pytest.fixture
 def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What a disk forgets is simulated, so that memory does for one, and is quick to fsync."""
+    """A folder in memory, where fsync is quick: the tests simulate what a disk forgets."""
     with memory_folder(tmp_path_factory.mktemp("crash")) as folder:
         yield folder
 
@@ -97,7 +97,7 @@ def test_every_crash_leaves_nothing_or_all_and_the_next_import_succeeds(tmp_path
 def test_after_any_crash_an_import_in_hot_order_ends_the_same(
     tmp_path: Path, source: Path, lost: Lost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows go by way of the disk: dealt ones are kept, and nothing but the dataset is left in the end."""
+    """Rows take the way over the disk; after the repetition nothing but the dataset is left."""
     monkeypatch.setattr(RowMover, "_fits", lambda _mover, _table_bytes: False)
     hot = ImportOptions(order="hot", undirected=True)
 

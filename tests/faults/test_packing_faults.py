@@ -50,7 +50,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def layout_bytes(path: Path) -> dict[str, bytes]:
-    """What a layout has, but for the seconds that it took."""
+    """Files of a layout, without the seconds that making it took."""
     return {name: content for name, content in folder_bytes(path).items() if name != "took.json"}
 
 

@@ -42,7 +42,7 @@ def make_derived(folder: Path) -> None:
 
 
 def make_foreign(folder: Path) -> list[str]:
-    """What looks like ours, or does not, and is somebody's."""
+    """Make files and folders of the user, some with names like those of derived files."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "notes.txt").write_text("mine")
     (folder / ".video.mp4.partial").write_text("half of it")

@@ -91,7 +91,7 @@ def test_graphs_find_most_neighbours(folder: Path, tmp_path: Path, by: str) -> N
 
 
 def test_the_memory_that_is_asked_for_covers_a_graph(tmp_path: Path) -> None:
-    """Whose bytes usearch counts itself. What it reserves at the start is in the constant part."""
+    """The bytes are those that usearch counts; what it reserves at the start is in the constant part."""
     usearch = pytest.importorskip("usearch.index")
     count, dim = 20_000, 8
     index = usearch.Index(ndim=dim, metric="l2sq", dtype="f32")

@@ -1,4 +1,4 @@
-"""What a finished run on links is used for: embeddings, evaluation, likely partners, reports."""
+"""Uses of a finished run on links: embeddings, evaluation, likely partners, reports."""
 
 from __future__ import annotations
 

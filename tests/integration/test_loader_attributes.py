@@ -1,4 +1,4 @@
-"""What batches have of the graph: every attribute by its name, dtype and shape, as PyG's loaders serve it."""
+"""Batches have every attribute of the graph by its name, dtype and shape, as PyG's loaders serve it."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_graph_of_one_type_is_served_as_heterodata(tmp_path: Path) -> None:
 
 
 def test_scripts_may_change_the_data_of_a_loader(pair: tuple[Data, Dataset]) -> None:
-    """As PyG's reddit.py does: features are not read where they are removed, and nodes get values."""
+    """Features that are removed are not read, and nodes get values, as in PyG's reddit.py."""
     data, dataset = pair
     with diskhop.NeighborLoader(dataset, [-1], batch_size=64, memory="100MB", store="direct") as loader:
         graph_of_loader: Any = loader.data
@@ -249,7 +249,7 @@ def test_a_repeated_seed_without_hops_has_a_node_each_time(pair: tuple[Data, Dat
 
 @pytest.mark.parametrize("hops", [[3], [4, 3], [-1, -1]])
 def test_a_repeated_seed_has_a_node_each_time(pair: tuple[Data, Dataset], hops: list[int]) -> None:
-    """As in PyG: a node and its in-edges for each seed; edges from it begin at its first node."""
+    """Each seed has a node with its in-edges; edges from the node begin at the first one, as in PyG."""
     data, dataset = pair
     seeds = torch.tensor([7, 3, 7, 7, 200, 3, 11])
     with diskhop.NeighborLoader(dataset, hops, seeds, batch_size=7, memory="100MB", store="direct") as loader:

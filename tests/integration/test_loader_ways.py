@@ -237,7 +237,7 @@ def test_negative_weights_are_refused_before_the_first_batch(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("memory", "topology"), [("16MB", "mapped"), ("40MB", "cached"), ("500MB", "memory")])
 def test_lists_weights_and_times_are_kept_within_the_budget(tmp_path: Path, memory: str, topology: str) -> None:
-    """They have 48 MB: cached or mapped in a small budget, with the batches of a large one."""
+    """Lists, weights and times of 48 MB are cached or mapped in a small budget, with the batches of a large one."""
     generator = torch.Generator().manual_seed(1)
     num_edges = 3_000_000
     given = Data(

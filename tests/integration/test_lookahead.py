@@ -81,7 +81,7 @@ def fetched(
     injector: FaultInjector | None = None,
     order: list[int] | None = None,
 ) -> list[tuple[int, bytes, bytes, int]]:
-    """Of every batch of every pass (epoch, first batch): number, ids, features, rows read."""
+    """Return number, ids, features and rows read of every batch of every pass (epoch, first batch)."""
     seeds = dataset.split_rows("train")
     assert seeds is not None
     found = []

@@ -31,7 +31,7 @@ from tests.runs import small_graph
 
 
 class Told(Callback):
-    """What a run says of its plan and of what it packs."""
+    """Keeps the reasons of a run's plan, and its lines about packing."""
 
     def __init__(self) -> None:
         self.reasons: tuple[str, ...] = ()

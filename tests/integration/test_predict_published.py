@@ -68,7 +68,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @on_each_graph("gcn", "gat", "sage")
 def test_streamed_networks(graph: Graph, tmp_path: Path, model: str) -> None:
-    """With a twentieth of the features' table as memory."""
+    """The memory is a twentieth of the features' table."""
     dim, num_classes = graph.features.shape[1], graph.dataset.num_classes
     network = build_network(model, dim, num_classes, layers=2, hidden=HIDDEN, heads=HEADS, norm="batch")
     plans = list[StreamedPlan]()

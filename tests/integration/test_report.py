@@ -71,7 +71,7 @@ def test_what_is_drawn_is_what_was_recorded(folder: Path) -> None:
 
 
 def test_kinds_are_never_on_one_axis(folder: Path) -> None:
-    """Of a metric, a protocol, a loss and a dataset each."""
+    """Each axis has one metric, one protocol, one loss and one dataset."""
     names = ["sage", "static", "raw", "filtered"]
     runs = [read_run(folder / name) for name in names]
     drawn = [({line["name"] for line in figure.data}, figure.note) for figure in course_figures(runs, names)]

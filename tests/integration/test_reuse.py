@@ -1,4 +1,4 @@
-"""With --reuse every epoch trains on the samples of the first, in an order of its own; without it, on new ones."""
+"""Epochs with --reuse train on the samples of the first, each in its own order; without it, on new ones."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def batch_of(ids: NDArray[np.int64], number: int = 0) -> SampledBatch:
 
 
 def no_limit(_num_bytes: int) -> None:
-    """As much room as anybody wants."""
+    """Allow any number of bytes."""
 
 
 def write_table(path: Path, num_rows: int, row_bytes: int, row_stride: int) -> tuple[Table, NDArray[np.uint8]]:
@@ -292,7 +292,7 @@ def test_belady_reads_what_its_rule_says(tmp_path: Path) -> None:
 
 
 def simulate_lru(trace: Sequence[NDArray[np.int64]], num_slots: int) -> CacheCounts:
-    """By sets: each batch is used until the next one is there; then the least recently used rows make room."""
+    """Count by sets: a batch is in use until the next is there; then the least recently used rows are evicted."""
     counts = CacheCounts()
     users: Counter[int] = Counter()
     unused: dict[int, None] = {}  # the least recently used first

@@ -1,4 +1,4 @@
-"""What TensorBoard is told is what runs recorded."""
+"""TensorBoard shows the values that runs recorded."""
 
 from __future__ import annotations
 

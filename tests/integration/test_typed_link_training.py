@@ -37,7 +37,7 @@ OPTIONS: dict[str, Any] = {**LINK_OPTIONS, "target": "user,buys,item"}
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Its own edge type has what is bought in the other direction."""
+    """A shop with a second edge type that has the bought edges in the other direction."""
     return shop(tmp_path_factory.mktemp("graphs") / "copy", with_copy=True)
 
 

@@ -66,7 +66,7 @@ TINY = ImportLimits(
 
 @pytest.fixture
 def spread(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """In how many lanes of workers tasks of each kind ran, where it was asked for; 0: they had to stay."""
+    """Number of lanes of workers by kind of task, where workers were requested; 0: the tasks stayed in this process."""
     found: dict[str, int] = {}
     whole = Workers.open
 
@@ -98,7 +98,7 @@ def write_archive(source: Path) -> None:
 
 
 def write_integers(source: Path) -> None:
-    """As parts, plain and packed; not 0 to N - 1."""
+    """Write parts, plain and compressed, with ids other than 0 to N - 1."""
     source.mkdir()
     for part in range(3):
         lines = "".join(f"{3 * a},{3 * b}\n" for a, b in random_pairs(300, 1500, part).T.tolist()).encode()
@@ -217,7 +217,7 @@ def test_any_number_of_workers_makes_the_same_bytes(
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    """What the condition is once it holds."""
+    """Wait until a condition holds, and return its value."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "it never came"
@@ -374,7 +374,7 @@ def test_what_queries_of_a_killed_run_spilled_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_driver_that_ends_takes_its_workers_along(tmp_path: Path, number: int) -> None:
-    """At once, however long their tasks would take."""
+    """Workers end at once, however long their tasks would take."""
     driver = subprocess.Popen(
         [sys.executable, "-c", "from tests.working import sleep; sleep()", tmp_path],
         cwd=Path(__file__).parents[2],

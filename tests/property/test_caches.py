@@ -36,7 +36,7 @@ def next_use(trace: list[list[int]], row: int, after: int) -> float:
 
 
 def fewest_misses(trace: list[list[int]], held: frozenset[int], capacity: int) -> int:
-    """Of all ways to choose what is held after each batch, by trying them."""
+    """Find the fewest misses by trying every choice of rows to hold after each batch."""
     reached = {held: 0}
     for batch in trace:
         after: dict[frozenset[int], int] = {}
@@ -51,7 +51,7 @@ def fewest_misses(trace: list[list[int]], held: frozenset[int], capacity: int) -
 
 
 def simulated(trace: list[list[int]], capacity: int, fills: bool) -> list[set[int]]:
-    """What Belady's rule holds before the first batch and after each, by sorting all candidates."""
+    """Return the rows that Belady's rule holds before the first batch and after each, by sorting all candidates."""
 
     def chosen(candidates: set[int], held: set[int], number: int) -> set[int]:
         used = [row for row in candidates if next_use(trace, row, number) != float("inf")]
@@ -161,7 +161,7 @@ def test_misses_never_rise_with_capacity(trace: list[list[int]]) -> None:
 
 @given(traces(NUM_ROWS, 12), st.integers(0, NUM_ROWS), st.integers(1, 5), st.booleans())
 def test_the_cache_goes_along_from_span_to_span(trace: list[list[int]], capacity: int, span: int, fills: bool) -> None:
-    """What is read is only what is not held: knowing less of the future can cost reads, but never a row twice in it."""
+    """Only rows that are not held are read: shorter spans can cost reads, but never read a row twice in one span."""
     counts = replay_belady(as_trace(trace), NUM_ROWS, capacity, span=span, fills=fills)
     assert counts.hits + counts.misses == sum(map(len, trace))
     whole = replay_belady(as_trace(trace), NUM_ROWS, capacity, span=max(1, len(trace)), fills=fills)

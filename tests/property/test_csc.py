@@ -112,7 +112,7 @@ def joined(blocks: list[ListBlock], *, is_numbered: bool) -> Lists:
 
 
 def expected_lists(pairs: NDArray[Any], num_destinations: int) -> Lists:
-    """By the plainest means: SciPy's for ids that it takes, and NumPy's stable sort for the rest."""
+    """Build lists with NumPy's stable sort."""
     order = np.lexsort((pairs[0], pairs[1]))
     indptr = np.searchsorted(pairs[1][order], np.arange(num_destinations + 1))
     return Lists(indptr, pairs[0][order], order)
@@ -243,7 +243,7 @@ def test_the_smallest_memory_that_is_named_sorts_in_few_passes(
 
 @pytest.mark.parametrize("spare_bytes", [0, 2 * READ_BYTES, 1 << 30])
 def test_what_is_read_at_once_in_memory_is_reserved(folder: Path, spare_bytes: int) -> None:
-    """By as many threads as the budget has room for: one does, and then nothing goes by way of the disk."""
+    """Threads read as far as the budget has room for them; with one, nothing is spilled to disk."""
     limits = SortLimits(read_edges=READ_EDGES)
     edges = SlowEdges(8 * READ_EDGES)
     shape = EdgeShape(num_sources=1, num_destinations=1, num_edges=edges.num_edges, is_numbered=False, origin="x")

@@ -238,7 +238,7 @@ def test_a_damaged_stage_is_not_used(tmp_path: Path, damage: Callable[[Path], No
 
 
 def test_a_table_that_a_dataset_has_is_never_written_to(tmp_path: Path) -> None:
-    """As after a crash between a dataset and the end of its work folder, where the dataset was moved elsewhere."""
+    """A crash after the dataset was published left its work folder, and the dataset was moved."""
     rows = random_rows()
     stage = stop_after(tmp_path / "graph", Anywhere(rows), 4)
     elsewhere = tmp_path / "moved.bin"

@@ -1,4 +1,4 @@
-"""Which lists a neighbour cache holds, against picking them one by one."""
+"""Lists that a neighbour cache holds, against picking them one by one."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def assert_holds(case: Case, content: bytes) -> None:
 
 
 def bytes_of_table(case: Case, packer: Packer) -> int:
-    """That lie in any piece of 1 MiB of a partition in which a byte of a wanted row lies: what needs to be read."""
+    """Count the bytes to read: the pieces of 1 MiB of each partition in which a byte of a wanted row lies."""
     stride, row_bytes = case.table.row_stride, case.table.row_bytes
     wanted = np.unique(np.concatenate([np.setdiff1d(ids, case.held) for ids in case.batches]))
     found = 0
@@ -243,7 +243,7 @@ def test_rows_larger_than_a_read_or_a_buffer_come_whole(tmp_path: Path, row_byte
 
 
 def test_several_partitions_are_read_and_only_what_is_needed(tmp_path: Path) -> None:
-    """Of the table every byte at most once, of the output none: by what the kernel counts."""
+    """The kernel counts every byte of the table at most once, and none of the output."""
     for num_rows, share in ((40_000, 0.0), (8000, 0.1), (20_000, 1.0)):
         case = make_case(tmp_path, num_rows, 500, 12, 7, share=share)
         packer = new_packer(case, Engine("threads", 8), 600_000)

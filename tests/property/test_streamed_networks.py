@@ -63,7 +63,7 @@ def test_networks_equal_one_pass_over_the_graph(
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("heads", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_bytes_are_the_same_for_any_memory_and_threads(tmp_path: Path, model: str, heads: int) -> None:
-    """From a twentieth of the hidden table to all of it."""
+    """The memory goes from a twentieth of the hidden table to all of it."""
     rng = np.random.default_rng(0)
     num_nodes, hidden = 9000, 512
     pairs = rng.integers(0, num_nodes, (2, 22_000))

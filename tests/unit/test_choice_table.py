@@ -1,4 +1,4 @@
-"""What a run chose is one table: option, value, why."""
+"""The choices of a run are one table: option, value, why."""
 
 from __future__ import annotations
 

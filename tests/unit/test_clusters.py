@@ -59,7 +59,7 @@ def test_each_node_is_in_one_cluster_of_bounded_size(dataset: Dataset, tmp_path:
 
 
 def test_most_edges_are_within_clusters(dataset: Dataset, tmp_path: Path) -> None:
-    """Of the graph's blocks, which a random assignment would cut in 7 of 8 edges."""
+    """The graph has blocks; a random assignment would cut 7 of 8 edges."""
     files = clusters_of(dataset, tmp_path, NUM_BLOCKS).topology.clusters
     assert files is not None
     nodes, starts = np.fromfile(files.nodes_path, "<i8"), np.fromfile(files.starts_path, "<i8")

@@ -1,4 +1,4 @@
-"""What lists name, counted a few pieces at a time, and the file of cold edges' sources, against NumPy."""
+"""Accesses by lists, counted a few pieces at a time, and the file of cold edges' sources, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a builder was fed is what an open dataset gives back."""
+"""An open dataset gives back what its builder was given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read is what was written: damage of any file is found, and named."""
+"""Damage of any file is found, and named."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_type_without_nodes_is_described(tmp_path: Path) -> None:
 
 
 def bytes_from_disk() -> int:
-    """What the disks delivered to this process so far."""
+    """Return the bytes that the disks delivered to this process so far."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
     except OSError:

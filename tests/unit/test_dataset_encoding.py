@@ -19,7 +19,7 @@ MATRICES = hnp.arrays(
 
 
 def nearest_bfloat16(value: np.float32) -> float:
-    """By search among the neighbours that truncation gives; the even one of two that are as near."""
+    """Search the values next to the truncated one; of two that are as near, return the even one."""
     bits = int(np.float32(value).view(np.uint32)) & 0xFFFF0000
     candidates = [np.uint32(bits), np.uint32(bits + 0x10000)]
     exact = float(value)

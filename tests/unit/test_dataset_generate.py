@@ -79,7 +79,7 @@ def test_the_permutation_is_a_bijection(num_nodes: int, seed: int, part: Any) ->
 
 
 def test_the_permutation_mixes() -> None:
-    """Of a random permutation, neighbours land a third of the range apart on average."""
+    """Neighbours of a random permutation land a third of the range apart on average."""
     ids = np.arange(100_000)
     permute_ids(100_000, 1, "ids", ids)
     assert np.abs(np.diff(ids)).mean() == pytest.approx(100_000 / 3, rel=0.02)
@@ -133,7 +133,7 @@ def test_what_edges_depend_on_is_in_their_identity(kind: str) -> None:
 
 
 def test_kronecker_halves_the_matrix_by_its_chances_at_every_level() -> None:
-    """With ids as they were drawn. Of 3000 nodes, not a power of 2: those of the same draws that are inside stay."""
+    """Ids are as they were drawn. With 3000 nodes, not a power of 2, draws outside are left out."""
     chances = (0.5, 0.1, 0.3, 0.1)
     sources, destinations = np.empty(100_000, np.uint32), np.empty(100_000, np.uint32)
     rmat_edges(4096, chances, 1, 0, sources, destinations, is_permuted=False)

@@ -135,7 +135,7 @@ def test_a_candidate_is_drawn_once(num_nodes: int, candidates: int) -> None:
 
 @pytest.mark.parametrize("wanted", [0, 29, 30, 31, 5000])
 def test_no_rank_is_beyond_the_nodes(wanted: int, tmp_path: Path) -> None:
-    """Where as many candidates are wanted as there are nodes, all of them are candidates, and the protocol says so."""
+    """If as many candidates are wanted as there are nodes, all nodes are candidates, and the protocol says so."""
     source = tmp_path / "source.txt"
     source.write_text("".join(f"{node} {(node + 1) % 30}\n" for node in range(30)))
     graph = import_graph(source, tmp_path / "graph", engine=open_engine("threads").engine)

@@ -289,7 +289,7 @@ def test_rows_that_are_fixed_are_negatives_and_stay(model: str) -> None:
 
 
 def test_rotations_begin_anywhere_on_the_circle() -> None:
-    """Not near none, where every node would be its own best answer; what else begins, begins small."""
+    """Rotations near zero would make every node its own best answer; the other relations begin small."""
     drawn = {}
     for name in ("rotate", "complex", "distmult", "transe"):
         drawn[name] = torch.empty(500, 8)

@@ -358,7 +358,7 @@ def test_a_name_in_quotes_may_be_as_long_as_a_line(tmp_path: Path) -> None:
 
 
 def test_names_may_be_long(tmp_path: Path) -> None:
-    """As URLs of two kilobytes are, and more of them than are held at once."""
+    """Names are URLs of two kilobytes, and more of them than are held at once."""
     names = sorted(f"https://{number:05d}/{'x' * 2000}" for number in range(20_000))
     text = "".join(f"{source}\t{destination}\n" for source, destination in zip(names[::2], names[1::2], strict=True))
     dataset = import_text(tmp_path, text, "e.tsv", memory_bytes=512 << 20)
@@ -493,7 +493,7 @@ def test_a_small_text_needs_little_whatever_the_threads(tmp_path: Path) -> None:
 def test_what_nodes_were_called_is_refused_before_edges_are_sorted(
     tmp_path: Path,
 ) -> None:
-    """With room for what reads the numbers, but not for the order beside it."""
+    """The memory has room for reading the numbers, but not for their order as well."""
     memory_bytes = 150_000_000
     limits = ImportLimits(names_bytes=memory_bytes - WRITER_BYTES - 1000)
     source = tmp_path / "e.csv"

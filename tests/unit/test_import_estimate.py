@@ -1,4 +1,4 @@
-"""What an import is said to take before it starts: it grows with what there is, and the disk is refused by it."""
+"""The estimate of an import before it starts grows with the source, and refuses a disk that is too small."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def save_splits(folder: Path, graph: Graph, name: str = "time") -> None:
 
 
 def save_binary(folder: Path, graph: Graph, **members: Any) -> Path:
-    """As papers100M is: classes in floats, NaN for none."""
+    """Write the layout of papers100M: classes in floats, NaN for none."""
     (folder / "raw").mkdir(parents=True)
     arrays: Graph = {
         "edge_index": graph["edge_index"],

@@ -46,7 +46,7 @@ Change = Callable[[Path], object]
 
 
 def write_edges(path: Path, rows: Rows | NDArray[np.int64], **options: Any) -> None:
-    """As PBG's importer does."""
+    """Write edges as PBG's importer does."""
     columns = np.array(rows, np.int64).reshape(-1, 3).T
     options = {"chunks": (1 << 20,), "maxshape": (None,), **options}
     with h5py.File(path, "w") as file:

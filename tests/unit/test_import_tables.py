@@ -56,7 +56,7 @@ def csv_text(columns: str, rows: Sequence[Row]) -> str:
 
 
 def write_table(folder: Path, what: str, columns: str, rows: Sequence[Row], style: str, parts: int = 1) -> None:
-    """As one file, or as parts in a folder."""
+    """Write one file, or parts in a folder."""
     suffix = {"parquet": ".parquet", "csv": ".csv", "gzip": ".csv.gz"}[style]
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{what}{suffix}"]

@@ -26,7 +26,7 @@ def save(path: Path, array: Any) -> None:
 
 
 def mag(folder: Path) -> dict[str, Any]:
-    """As MAG240M is: (2, edges), float16, classes in floats, no arrays but for papers, pickles beside."""
+    """Write MAG240M's layout: (2, edges), float16, classes in floats, arrays for papers alone, and pickles."""
     generator = np.random.default_rng(0)
     root = folder / "processed"
     features = generator.normal(size=(20, 3)).astype(np.float16)
@@ -47,7 +47,7 @@ def mag(folder: Path) -> dict[str, Any]:
 
 
 def igb(folder: Path) -> dict[str, Any]:
-    """As IGB's homogeneous graphs are: (edges, 2), float32, two files of labels, an index of objects beside."""
+    """Write the layout of IGB's homogeneous graphs: (edges, 2), float32, two files of labels, an index of objects."""
     generator = np.random.default_rng(0)
     features = generator.normal(size=(20, 3)).astype(np.float32)
     edges = generator.integers(0, 20, (40, 2))
@@ -186,7 +186,7 @@ def check_refused(folder: Path, source: Path, words: str) -> None:
 
 
 def test_features_without_a_header_are_refused(tmp_path: Path) -> None:
-    """As those of IGB's two largest graphs are."""
+    """IGB's two largest graphs have such features."""
     mag(tmp_path / "source")
     np.zeros((20, 3), np.float32).tofile(tmp_path / "source" / "processed" / "paper" / "node_feat.npy")
     check_refused(tmp_path, tmp_path / "source", "node_feat.npy: is not a NumPy array (.npy, version 1 to 3)")

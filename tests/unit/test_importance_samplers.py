@@ -180,7 +180,7 @@ def test_weighted_sums_of_ladies_and_fastgcn_are_unbiased(tmp_path: Path, kind: 
 @pytest.mark.parametrize("is_weighted", [False, True])
 @pytest.mark.parametrize(("kind", "count"), [(LADIES, 60), (FASTGCN, 100)])
 def test_gcn_by_degrees_of_the_graph_is_unbiased(tmp_path: Path, kind: str, count: int, is_weighted: bool) -> None:
-    """With its own row for certain, the mean of 1000 batches is the layer's value with all neighbours."""
+    """The mean of 1000 batches, with a node's own row in each, is the layer's value with all neighbours."""
     graph, seeds = random_graph(300, 4000, seed=2), np.random.default_rng(2).permutation(300)[:40]
     degrees, rng = np.diff(graph.indptr), np.random.default_rng(3)
     rows, weights = torch.from_numpy(rng.normal(1, 1, (300, 2)).astype(np.float32)), rng.uniform(0.5, 2, 4000)

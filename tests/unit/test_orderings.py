@@ -50,7 +50,7 @@ def assert_one_swap_a_state(states: list[State]) -> None:
 
 
 def assert_loaded_ones_stay(states: list[State]) -> None:
-    """What was just loaded is not the next to leave."""
+    """A partition that was just loaded is not the next to leave."""
     for (first, second), third in zip(pairwise(states), states[2:], strict=False):
         assert set(second) - set(first) <= set(third)
 

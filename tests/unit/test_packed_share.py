@@ -1,4 +1,4 @@
-"""What the store `packed` takes of the budget."""
+"""The share of the budget that the store `packed` takes."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_superbatches_grow_up_to_what_the_disk_takes() -> None:
 def test_an_epoch_finds_what_the_one_before_left(
     dataset: Dataset, epochs: int, reuse: bool, least_share: float, most_share: float
 ) -> None:
-    """Of a map, whose pages all stay: an epoch's batches name nearly all of the table's rows."""
+    """All pages of a map stay in memory, and an epoch's batches name nearly all of the table's rows."""
     ranking = rank_options(dataset, workload_of(dataset, epochs=epochs, reuse=reuse), Budget(500_000_000), DEVICE)
     reads = next(each.predicted.reads for each in ranking.options if each.name == "mapped" and each.predicted)
     num_pages = dataset.num_nodes * 256 * 4 // 4096

@@ -41,7 +41,7 @@ def is_left_out(left_out: LeftOut, negatives: torch.Tensor) -> torch.Tensor:
 def queries_of(
     score: ProductScore, asked: torch.Tensor, relations: torch.Tensor | None, *, is_tail: bool
 ) -> torch.Tensor:
-    """By the definition."""
+    """Compute queries by the definition."""
     if relations is None:
         return asked
     if score == "distmult":

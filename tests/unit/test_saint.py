@@ -207,7 +207,7 @@ def test_bad_specs_are_refused(spec: SamplerSpec) -> None:
 
 
 def test_layers_use_norms_of_edges() -> None:
-    """With all edges of every node, and importance 1, sums are those of the graph's degrees."""
+    """All edges of every node, with importance 1, give sums by the graph's degrees."""
     (batch,) = batches_of(saint_spec("saint-walk", 2000, 1), 1)
     assert batch.num_nodes == NUM_NODES
     x = torch.rand(NUM_NODES, 8)

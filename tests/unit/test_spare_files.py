@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_removed_is_an_error(folder: Path) -> None:
 def test_tables_stay_within_the_planned_disk_space(
     folder: Path, monkeypatch: pytest.MonkeyPatch, model: str, wanted: tuple[int, ...]
 ) -> None:
-    """Of widths that grow and shrink, with several blocks."""
+    """Widths grow and shrink from layer to layer, with several blocks."""
     rng = np.random.default_rng(0)
     num_nodes = 9000  # three groups
     graph = build_graph(folder / "graph", rng.integers(0, num_nodes, (2, 20_000)), rng.normal(size=(num_nodes, 100)))

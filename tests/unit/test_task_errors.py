@@ -1,4 +1,4 @@
-"""Which of several errors of tasks is told does not depend on threads."""
+"""The error that is reported, of several, does not depend on threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: how fast it is, what it waits for, what memory it has."""
+"""A run shows its speed, its waits and its memory while it trains."""
 
 from __future__ import annotations
 

@@ -398,7 +398,7 @@ def test_node_ids_read_their_share_alone(tmp_path: Path) -> None:
 
 
 def test_nothing_goes_through_the_page_cache(tmp_path: Path) -> None:
-    """Its memory would count against the user's control group."""
+    """Memory of the page cache would count against the user's control group."""
     path = tmp_path / "trace.bin"
     num_bytes = write(path, [large_batch(0, 10_000)] * 3)
     file = File(str(path), "read")

@@ -1,4 +1,4 @@
-"""What folders of triples hold: parts by any name, columns in any order, names or ids, counts and headers."""
+"""Folders of triples have parts by any name, columns in any order, names or ids, counts and headers."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ IDIOM = re.compile(
     "|".join(rf"(?P<i{number}>\b(?:{idiom})(?!\w))" for number, idiom in enumerate(IDIOMS)), re.IGNORECASE
 )
 # A docstring begins with a verb or a noun.
-LEANING = re.compile(r"(?:Of|That|Who|Whom|At|By|What|For each of)\b")
+LEANING = re.compile(r"(?:At|By|For each of|Of|That|What|Who|Whom|Whose)\b")
 
 
 def find_files(pattern: str, *folders: str) -> list[Path]:
@@ -84,7 +84,9 @@ def by_folder(paths: list[Path]) -> dict[str, list[Path]]:
 
 
 TEXTS_BY_FOLDER = by_folder(TEXTS)
-WITH_DOCSTRINGS = by_folder([path for path in TEXTS if path.suffix in (".py", ".pyi", ".hpp", ".cpp")])
+WITH_DOCSTRINGS = by_folder(
+    [path for path in [*TEXTS, *find_files("*.py", "tests")] if path.suffix in (".py", ".pyi", ".hpp", ".cpp")]
+)
 
 
 @pytest.mark.parametrize("folder", TEXTS_BY_FOLDER)
