@@ -8,7 +8,7 @@ layer's products at once; those of earlier ones are written, and read again with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from diskhop.budget import Budget, format_bytes
 from diskhop.disk.model import DiskModel
 from diskhop.hops.tables import TILE_COLUMNS
+from diskhop.planning.passes_plan import PassesPlan
 from diskhop.planning.predict_choice import Room, choose_sizes
 from diskhop.planning.predict_costs import StepCost, first_step, layer_steps
 from diskhop.planning.predict_sizes import (
@@ -28,40 +29,17 @@ from diskhop.planning.predict_sizes import (
     reading_outputs_bytes,
     sums_memory,
 )
-from diskhop.plans import PlannedSteps, Prediction, RunPlan, StepPlan
+from diskhop.plans import Prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamedPlan(PlannedSteps, RunPlan):
+class StreamedPlan(PassesPlan):
     """How a built-in model predicts for all nodes.
 
     layers: one per layer.
-    part_rows: rows of a part that is read, computed and written together.
-    summed_rows: rows of a part whose sums are written.
-    workers: parts that are computed at the same time, each with as many of the threads as the others.
-    product_rows: rows per product.
-    stretch_edges: edges that are read together.
-    pool_bytes: memory of readers and writers that may be kept for the next ones, next to any block.
-    steps: the work, in order.
-    work_bytes: largest disk space of the tables.
-    result_bytes: disk space of the tables that stay.
     """
 
     layers: tuple[LayerPlan, ...]
-    part_rows: int
-    summed_rows: int
-    workers: int
-    product_rows: int
-    stretch_edges: int
-    pool_bytes: int = 0
-    steps: tuple[StepPlan, ...] = field(default_factory=tuple)
-    work_bytes: int = 0
-    result_bytes: int = 0
-
-    @property
-    def threads_per_worker(self) -> int:
-        """Threads of each worker."""
-        return self.threads // self.workers
 
     def __str__(self) -> str:
         passes = sum(layer.num_blocks for layer in self.layers)

@@ -69,7 +69,7 @@ def choose_sizes(work: StreamedWork, room: Room) -> Choice:
     if fitting:
         return min(fitting, key=lambda choice: choice.seconds)
     blocks = room.kept or tuple((1,) * shape.summed_tiles for shape in work.layers)
-    rows = product_rows(work)
+    rows = product_rows(work.widest, work.graph.num_nodes)
     return Choice(Sizes(rows, rows, PIECE_EDGES, 1, rows), blocks, math.inf)
 
 
@@ -108,7 +108,7 @@ class Search:
     def _part_sizes(self) -> Iterator[Sizes]:
         """Yield sizes of parts for which the features and the outputs fit, the largest first."""
         work, room = self._work, self._room
-        rows = product_rows(work)
+        rows = product_rows(work.widest, work.graph.num_nodes)
         for part_rows in _doubled(rows, TILE_ROWS, TILE_ROWS):
             read_bytes = reading_outputs_bytes(work.wanted_tiles, part_rows, room.threads)
             for workers in range(room.threads, 0, -1):

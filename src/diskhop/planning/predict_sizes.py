@@ -18,6 +18,12 @@ _ARRAYS_AT_ONCE = 6
 _MOST_ROWS, _LEAST_ROWS, _ROWS_BYTES, _ROWS_SHARE = 4096, 8, 2 << 20, 1000
 
 
+def table_bytes(num_rows: int, num_tiles: int) -> int:
+    """Return the bytes of a table of some tiles, on disk."""
+    groups = -(-num_rows // TILE_ROWS)
+    return groups * TILE_ROWS * num_tiles * TILE_ROW_BYTES
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerShape:
     """Sizes of a layer, in tiles of columns.
@@ -70,8 +76,7 @@ class GraphCounts:
 
     def tile_bytes(self, num_tiles: int) -> int:
         """Bytes of some tiles of all rows, on disk."""
-        groups = -(-self.num_nodes // TILE_ROWS)
-        return groups * TILE_ROWS * num_tiles * TILE_ROW_BYTES
+        return table_bytes(self.num_nodes, num_tiles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,11 @@ class StreamedWork:
         """Return the rows of a layer's blocks."""
         return self.graph.num_nodes if self.layers[number].needs_own_row else max(1, self.graph.num_sources)
 
+    @property
+    def widest(self) -> int:
+        """Most values of a row in a product of any layer."""
+        return max(layer.widest for layer in self.layers)
+
     def table_tiles(self, number: int) -> int:
         """Return the tiles of table `number`: the input of a layer, or the last one's output."""
         if number == len(self.layers):
@@ -121,10 +131,13 @@ class StreamedWork:
         return self.layers[number].table_tiles + self.kept_tiles[number]
 
 
-def product_rows(work: StreamedWork) -> int:
-    """Return the rows per product, a function of model and graph alone."""
-    row_bytes = 4 * max(layer.widest for layer in work.layers)
-    rows_bytes = min(_ROWS_BYTES, work.graph.num_nodes * row_bytes // _ROWS_SHARE)
+def product_rows(widest: int, num_nodes: int) -> int:
+    """Return the rows per product, a function of model and graph alone.
+
+    widest: most values of a row in a product.
+    """
+    row_bytes = 4 * widest
+    rows_bytes = min(_ROWS_BYTES, num_nodes * row_bytes // _ROWS_SHARE)
     return min(_MOST_ROWS, max(_LEAST_ROWS, 1 << max(0, (rows_bytes // row_bytes).bit_length() - 1)))
 
 
@@ -146,13 +159,13 @@ class Sizes:
         """Memory of reading or writing parts."""
         return moving_bytes(TILE_COLUMNS * num_tiles, self.part_rows)
 
-    def computing_bytes(self, layer: LayerShape) -> int:
-        """Memory of the products of a layer."""
-        return _ARRAYS_AT_ONCE * self.product_rows * 4 * layer.widest
+    def computing_bytes(self, widest: int) -> int:
+        """Memory of products whose rows have some values at most."""
+        return _ARRAYS_AT_ONCE * self.product_rows * 4 * widest
 
-    def listing_bytes(self, graph: GraphCounts) -> int:
+    def listing_bytes(self, index_bytes: int, num_edges: int) -> int:
         """Memory of streaming lists."""
-        return streaming_bytes(self.stretch_edges, graph.index_bytes, graph.num_edges, self.part_rows)
+        return streaming_bytes(self.stretch_edges, index_bytes, num_edges, self.part_rows)
 
     def scoring_bytes(self, num_tiles: int) -> int:
         """Memory of reading scores and norms of parts, and of the part in use."""
@@ -179,7 +192,7 @@ def products_memory(work: StreamedWork, number: int, tiles: int, sizes: Sizes) -
     scores = sizes.scoring_bytes(3 * shape.score_tiles) if shape.score_tiles else 0
     rows_bytes = sizes.part_bytes(tiles) + read + scores + sizes.moving_bytes(work.table_tiles(number + 1))
     reserved = _passing_memory(work, number, tiles, sizes.workers * rows_bytes, sizes)
-    return {**reserved, "products": sizes.workers * sizes.computing_bytes(shape)}
+    return {**reserved, "products": sizes.workers * sizes.computing_bytes(shape.widest)}
 
 
 def first_rows_memory(work: StreamedWork, sizes: Sizes) -> dict[str, int]:
@@ -188,7 +201,7 @@ def first_rows_memory(work: StreamedWork, sizes: Sizes) -> dict[str, int]:
     read = reading_features_bytes(graph.feature_row_bytes, graph.feature_dim, sizes.part_rows)
     return {
         "rows in flight": sizes.workers * (read + sizes.moving_bytes(work.table_tiles(0))),
-        "products": sizes.workers * sizes.computing_bytes(work.layers[0]),
+        "products": sizes.workers * sizes.computing_bytes(work.layers[0].widest),
     }
 
 
@@ -203,7 +216,7 @@ def _passing_memory(work: StreamedWork, number: int, tiles: int, rows_bytes: int
     content = band_bytes(work.block_rows(number) + 1, TILE_COLUMNS * (tiles + score_tiles))
     return {
         "column block": aligned_bytes(content),
-        "neighbour lists": sizes.workers * sizes.listing_bytes(work.graph),
+        "neighbour lists": sizes.workers * sizes.listing_bytes(work.graph.index_bytes, work.graph.num_edges),
         # The block is filled before lists are streamed.
         "rows in flight": max(rows_bytes, sizes.moving_bytes(tiles + score_tiles)),
     }

@@ -7,20 +7,13 @@ depend neither on memory nor on threads.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from diskhop._native import BufferPool
-from diskhop.budget import Budget
-from diskhop.derived.scratch import free_bytes
 from diskhop.hops.stream.parts import BandReader, Bands, Rows
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.planning.predict import StreamedPlan
@@ -45,10 +38,9 @@ from diskhop.predicting.streamed.passes import (
 )
 from diskhop.predicting.streamed.row_step import FeatureRows, HiddenRows, LayerRows, RowsOfTable
 from diskhop.predicting.streamed.source import FirstRows
-from diskhop.predicting.streamed.spare_files import SpareFiles
+from diskhop.predicting.streamed.table_work import TableWork
 from diskhop.predicting.streamed.tables import LayerTable
-from diskhop.predicting.streamed.workers import Share, Workers, WriteRows
-from diskhop.runtime.progress import Progress, SharedProgress
+from diskhop.predicting.streamed.workers import Share
 
 OpenFeatures = Callable[[int], FirstRows]
 # What sums a worker's parts.
@@ -81,9 +73,7 @@ class Computation:
     streaming: what all passes share.
     open_features: opens the features for parts of some rows.
     bad_rows: returns the error for a table's rows that are not finite.
-    budget, progress: as usual.
-    steps: name, seconds and passes over the lists of each finished step, as in result.json.
-    spares: disk space of tables that are no longer needed.
+    work: writes the tables, by the same plan.
     """
 
     network: StreamedNetwork
@@ -95,11 +85,7 @@ class Computation:
     streaming: Streaming
     open_features: OpenFeatures
     bad_rows: Callable[[int, Sequence[int]], Exception]
-    budget: Budget
-    progress: Progress
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    spares: SpareFiles
-    _pool: BufferPool = field(init=False)
+    work: TableWork
 
     def run(self) -> None:
         """Compute what is missing."""
@@ -117,7 +103,7 @@ class Computation:
                 self._make_next(number)
             self._drop(number)
         kept = (self.tables[number] for number in self.kept)
-        self.spares.clear({table.path: table.shape.num_bytes for table in kept})
+        self.work.spares.clear({table.path: table.shape.num_bytes for table in kept})
 
     def _drop(self, number: int) -> None:
         """Leave the disk space of what a layer has read to the next tables."""
@@ -126,9 +112,7 @@ class Computation:
         if number not in self.kept:
             tables.append(self.tables[number])
         for table in tables:
-            path = table.release()
-            if path is not None:
-                self.spares.add(path)
+            self.work.drop(table)
 
     def _make_first(self) -> None:
         """Make table 0 of the features."""
@@ -140,8 +124,8 @@ class Computation:
                 rows.make(first, share.rows(len(part)), FeatureRows(self.network.prepare, torch.from_numpy(part)))
                 share.write(first, len(part))
 
-        with self._step("read features", 0), torch.no_grad():
-            self._write_table(0, "reading features", write)
+        with self.work.step("read features", 0), torch.no_grad():
+            self.work.write_table(self.tables[0], "reading features", write)
 
     def _write_norms(self, number: int) -> None:
         """Write the norms of a layer with attention."""
@@ -149,7 +133,7 @@ class Computation:
         if not isinstance(layer, AttentionLayer) or self.norms[number].is_complete:
             return
         table = self.norms[number]
-        with self._step(f"layer {number + 1}: attention", 1):
+        with self.work.step(f"layer {number + 1}: attention", 1):
             scores = self._score_band(number, SOURCE_SCORES)
             memory = self._block_memory(number, 0)
             block = Block(memory, table.shape.num_rows, scores.width)
@@ -166,7 +150,7 @@ class Computation:
                 for part in sum_parts(norms, streaming, share.firsts, share.stop, memory_of, share.pool):
                     share.write(part.first_row, len(part.sums))
 
-            self._write_band(table, 0, f"layer {number + 1}: attention", write)
+            self.work.write_band(table, 0, f"layer {number + 1}: attention", write)
             table.settle()
 
     def _write_sums(self, number: int) -> None:
@@ -175,7 +159,7 @@ class Computation:
         if not others:
             return
         table, name = self.sums[number], f"layer {number + 1}: first sums"
-        with self._step(name, len(others)):
+        with self.work.step(name, len(others)):
             memory, streaming = self._block_memory(number, max(others)), self._summing
             for band in table.missing_bands():
                 summer_of = self._summers(number, band, memory, streaming)
@@ -188,13 +172,13 @@ class Computation:
                     for part in sum_parts(summer, streaming, firsts, stop, memory_of, share.pool):
                         share.write(part.first_row, len(part.sums))
 
-                self._write_band(table, band, name, write)
+                self.work.write_band(table, band, name, write)
 
     def _make_next(self, number: int) -> None:
         """Sum the last block of a layer, and make the next table of all sums."""
         planned = self.plan.layers[number]
         name, tiles = f"layer {number + 1}", planned.blocks[-1]
-        with self._step(name, 1):
+        with self.work.step(name, 1):
             memory = self._block_memory(number, tiles)
             summer_of = self._summers(number, planned.num_blocks - 1, memory, self.streaming)
             rows = self._rows_of(number + 1)
@@ -209,24 +193,7 @@ class Computation:
                     rows.make(part.first_row, share.rows(len(part.sums)), hidden)
                     share.write(part.first_row, len(part.sums))
 
-            self._write_table(number + 1, name, write)
-
-    def _begin(self, table: LayerTable) -> None:
-        """Create a table in the disk space of earlier ones, within the plan's."""
-        if table.file_bytes:
-            return
-        num_bytes, spares = table.shape.num_bytes, self.spares
-        tables = [*self.tables, *self.sums.values(), *self.norms.values()]
-        left_bytes = self.plan.work_bytes - (sum(each.file_bytes for each in tables) - spares.num_bytes)
-        spare = spares.take(num_bytes)
-        spare_bytes = 0 if spare is None else spare.stat().st_size
-        left_bytes -= max(num_bytes, spare_bytes)
-        lacking_bytes = num_bytes - spare_bytes - free_bytes(table.path)
-        spares.shrink_to(min(left_bytes, spares.num_bytes - max(0, lacking_bytes)))
-        if left_bytes < 0:  # tables that lie in larger files
-            for each in tables:
-                each.cut()
-        table.begin(spare)
+            self.work.write_table(self.tables[number + 1], name, write)
 
     def _block_memory(self, number: int, tiles: int) -> BlockMemory:
         """Allocate the memory of blocks of a layer, of some tiles, with scores if it has any."""
@@ -302,47 +269,8 @@ class Computation:
         layer = layers[number] if number < len(layers) else None
         return RowsOfTable(
             self.network.layouts[number],
-            layer,
+            None if layer is None else layer.before,
             self.plan.product_rows,
             lambda rows: self.bad_rows(number, rows),
             self.streaming.threads,
         )
-
-    def _write_band(self, table: LayerTable, band: int, stage: str, write: WriteRows) -> None:
-        """Write all rows of a band."""
-        num_rows, num_bands = table.shape.num_rows, table.shape.num_tiles
-        workers = self._workers(self.plan.summed_rows)
-        done = SharedProgress(self.progress, stage, band * num_rows, num_bands * num_rows)
-        self._begin(table)
-        table.write_band(band, workers.open, lambda writers: workers.write(write, 0, num_rows, writers, done.add))
-
-    def _write_table(self, number: int, stage: str, write: WriteRows) -> None:
-        """Write the missing rows of a table."""
-        table, workers = self.tables[number], self._workers(self.plan.part_rows)
-        self._begin(table)
-        for start, stop in table.missing_ranges():
-            done = SharedProgress(self.progress, stage, start, table.shape.num_rows)
-            write_range = partial(workers.write, write, start, stop, on_rows=done.add)
-            table.write_rows(start, stop, workers.open, write_range)
-
-    def _workers(self, part_rows: int) -> Workers:
-        """Return workers, whose buffers take memory from the system once per step."""
-        plan = self.plan
-        return Workers(
-            count=plan.workers,
-            threads=plan.threads_per_worker,
-            part_rows=part_rows,
-            engine=self.streaming.engine,
-            pool=self._pool,
-        )
-
-    @contextmanager
-    def _step(self, name: str, num_passes: int) -> Iterator[None]:
-        """Reserve the plan's memory, and note how long a step took."""
-        started = time.perf_counter()
-        self._pool = BufferPool(self.plan.pool_bytes)
-        with ExitStack() as stack:
-            for what, num_bytes in self.plan.reserved.items():
-                stack.enter_context(self.budget.reserve(what, num_bytes))
-            yield
-        self.steps.append({"step": name, "seconds": time.perf_counter() - started, "passes": num_passes})

@@ -70,7 +70,7 @@ class RowsOfTable:
     """Makes rows of a table: of the next layer's groups, or of the outputs if there is no next layer.
 
     layout: the table's groups.
-    layer: the layer that reads the table; None for the outputs.
+    before: returns the groups of rows, as StreamedLayer.before(); None for the outputs.
     product_rows: rows per product. Every call gets this many rows of the graph, but the last: libraries round
         differently for other shapes.
     on_bad_rows: raises the error for rows, by their number, with values that are not finite.
@@ -80,13 +80,13 @@ class RowsOfTable:
     def __init__(
         self,
         layout: Layout,
-        layer: StreamedLayer | None,
+        before: Callable[[Tensor], Mapping[str, Tensor]] | None,
         product_rows: int,
         on_bad_rows: Callable[[Sequence[int]], Exception],
         threads: int,
     ) -> None:
         self._layout = layout
-        self._layer = layer
+        self._before = before
         self._product_rows = product_rows
         self._on_bad_rows = on_bad_rows
         self._threads = threads
@@ -107,7 +107,7 @@ class RowsOfTable:
             self._layout.pack(self._groups(rows), bands, self._threads)
 
     def _groups(self, hidden: Tensor) -> Mapping[str, Tensor]:
-        return {KEPT: hidden, **({} if self._layer is None else self._layer.before(hidden))}
+        return {KEPT: hidden, **({} if self._before is None else self._before(hidden))}
 
     def _require_finite(self, hidden: Tensor, first_row: int) -> None:
         is_bad = ~torch.isfinite(hidden).all(dim=1)

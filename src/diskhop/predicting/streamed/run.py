@@ -32,6 +32,7 @@ from diskhop.predicting.streamed.passes import Streaming
 from diskhop.predicting.streamed.row_step import KEPT
 from diskhop.predicting.streamed.source import first_dim, first_row_bytes, first_rows
 from diskhop.predicting.streamed.spare_files import SpareFiles
+from diskhop.predicting.streamed.table_work import TableWork
 from diskhop.predicting.streamed.tables import RANGE_BYTES, GroupRows, LayerTable
 from diskhop.protocols import NodeRows
 from diskhop.runtime.progress import Progress, silent
@@ -142,15 +143,20 @@ class StreamedRun:
                 streaming=streaming,
                 open_features=partial(first_rows, self.dataset, engine=self.tools.engine),
                 bad_rows=self._not_finite,
-                budget=self.budget,
-                progress=self.progress,
-                spares=stack.enter_context(SpareFiles(self.tools.injector)),
+                work=TableWork(
+                    plan=plan,
+                    tables=[*tables, *sums.values(), *norms.values()],
+                    engine=self.tools.engine,
+                    budget=self.budget,
+                    progress=self.progress,
+                    spares=stack.enter_context(SpareFiles(self.tools.injector)),
+                ),
             )
             computation.run()
             outputs = {number: self._rows(tables[number], layouts[number], plan.part_rows) for number in self.wanted}
             reading_bytes = reading_outputs_bytes(self._wanted_tiles(layers), plan.part_rows, self.threads)
             with self.budget.reserve("reading outputs", reading_bytes):
-                yield Computed(outputs, computation.steps)
+                yield Computed(outputs, computation.work.steps)
 
     def _plan_with_earlier(self, work: StreamedWork, folder: WorkFolder) -> StreamedPlan:
         """Plan with the blocks of an interrupted run, which its tables are cut into, if they fit."""
