@@ -72,7 +72,7 @@ def test_layers_with_the_same_batches_and_costs_are_planned_once(
     small: tuple[HeteroData, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, dataset = small
-    run = train_run(dataset, tmp_path / "run", model="hetero-sage", layers=3, fanout=(3, 3, 3))
+    run = train_run(dataset, tmp_path / "run", model="rgat", layers=3, fanout=(3, 3, 3))
     config: Any = open_classifier(run).config
     planned = []
 

@@ -63,14 +63,19 @@ class Room:
 
 def choose_sizes(work: StreamedWork, room: Room) -> Choice:
     """Return the fastest sizes that fit; of equally fast ones the largest parts. If none fit, the smallest ones."""
-    most = stretch_edges(work.graph.num_edges, room.memory_bytes, work.graph.index_bytes)
-    stretches = [PIECE_EDGES * pieces for pieces in _PIECES if PIECE_EDGES * pieces <= most]
+    stretches = stretches_that_fit(work.graph.num_edges, work.graph.index_bytes, room.memory_bytes)
     fitting = [choice for edges in stretches for choice in Search(work, room, edges).choices()]
     if fitting:
         return min(fitting, key=lambda choice: choice.seconds)
     blocks = room.kept or tuple((1,) * shape.summed_tiles for shape in work.layers)
     rows = product_rows(work.widest, work.graph.num_nodes)
     return Choice(Sizes(rows, rows, PIECE_EDGES, 1, rows), blocks, math.inf)
+
+
+def stretches_that_fit(num_edges: int, index_bytes: int, memory_bytes: int) -> list[int]:
+    """Return numbers of edges that may be read together."""
+    most = stretch_edges(num_edges, memory_bytes, index_bytes)
+    return [PIECE_EDGES * pieces for pieces in _PIECES if PIECE_EDGES * pieces <= most]
 
 
 def divide_tiles(num_tiles: int, last: int, num_others: int) -> Blocks:
@@ -97,7 +102,7 @@ class Search:
         for sizes in self._part_sizes():
             first = first_step(work, sizes, self._room.threads).seconds(disk).item()
             most_of_last = [self._most_of_last(number, sizes) for number in numbers]
-            for summed_rows in _doubled(sizes.part_rows, _MOST_SUMMED_ROWS, work.graph.num_nodes):
+            for summed_rows in doubled(sizes.part_rows, _MOST_SUMMED_ROWS, work.graph.num_nodes):
                 summed = replace(sizes, summed_rows=summed_rows)
                 found = [self._layer(number, most_of_last[number], summed) for number in numbers]
                 layers = [each for each in found if each is not None]
@@ -109,7 +114,7 @@ class Search:
         """Yield sizes of parts for which the features and the outputs fit, the largest first."""
         work, room = self._work, self._room
         rows = product_rows(work.widest, work.graph.num_nodes)
-        for part_rows in _doubled(rows, TILE_ROWS, TILE_ROWS):
+        for part_rows in doubled(rows, TILE_ROWS, TILE_ROWS):
             read_bytes = reading_outputs_bytes(work.wanted_tiles, part_rows, room.threads)
             for workers in range(room.threads, 0, -1):
                 sizes = Sizes(part_rows, rows, self._stretch_edges, workers, part_rows)
@@ -159,7 +164,7 @@ class Search:
         return self._most_summed[key]
 
 
-def _doubled(smallest: int, most: int, wanted: int) -> Sequence[int]:
+def doubled(smallest: int, most: int, wanted: int) -> Sequence[int]:
     """Return the smallest number and those twice as large each, the largest first: up to most, and to one wanted."""
     found = [smallest]
     while 2 * found[-1] <= most and found[-1] < wanted:

@@ -13,7 +13,7 @@ from torch_geometric.nn.module_dict import ModuleDict
 from diskhop.dataset.type_map import EdgeEnds
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.typed.block import TypedLayerBlock
-from diskhop.nn.typed.means import DenseMap, MappedSum, Relation, mapped_means
+from diskhop.nn.typed.means import DenseMap, MappedSum, Relation, RelationMaps, mapped_means
 from diskhop.nn.typed.schema import TypedSchema
 
 
@@ -42,6 +42,14 @@ class HeteroSageLayer(nn.Module):
         destinations = [name for name in self._schema.destinations if layer.num_targets[name] > 0]
         compute = self._summed if self.query is None else self._attended
         return compute(destinations, x, layer)
+
+    def maps_of(self, relations: Sequence[EdgeEnds]) -> RelationMaps:
+        """Return the weights of some relations into one node type, whose outputs are summed."""
+        convs = [self.convs[ends] for ends in relations]
+        # The sum of maps of a target's own row is one map.
+        weight, bias = sum_of([conv.lin_r.weight for conv in convs]), sum_of([conv.lin_l.bias for conv in convs])
+        of_means = {ends: conv.lin_l.weight for ends, conv in zip(relations, convs, strict=True)}
+        return RelationMaps(weight, bias, of_means)
 
     def _summed(
         self, destinations: Sequence[str], x: Mapping[str, Tensor], layer: TypedLayerBlock
@@ -72,14 +80,9 @@ class HeteroSageLayer(nn.Module):
         """Return a sum for each destination and relations into it."""
         sums = []
         for destination, relations in wanted:
-            convs = [self.convs[ends] for ends in relations]
-            # The sum of maps of a target's own row is one map.
-            weight, bias = sum_of([conv.lin_r.weight for conv in convs]), sum_of([conv.lin_l.bias for conv in convs])
-            parts = [
-                Relation(ends[0], layer.lists[ends], conv.lin_l.weight)
-                for ends, conv in zip(relations, convs, strict=True)
-            ]
-            sums.append(MappedSum(destination, layer.num_targets[destination], weight, bias, parts))
+            maps = self.maps_of(relations)
+            parts = [Relation(ends[0], layer.lists[ends], weight) for ends, weight in maps.of_means.items()]
+            sums.append(MappedSum(destination, layer.num_targets[destination], maps.own, maps.bias, parts))
         return mapped_means(x, sums, DenseMap(self._products), self._products)
 
 

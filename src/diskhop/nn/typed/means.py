@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from diskhop._native import aggregate, aggregate_backward
+from diskhop.dataset.type_map import EdgeEnds
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.typed.block import RelationLists
 from diskhop.nn.typed.groups import MeanGroup, group_means, shifted
@@ -103,6 +104,19 @@ class MappedSum(NamedTuple):
     weight: Tensor
     bias: Tensor
     relations: Sequence[Relation]
+
+
+class RelationMaps(NamedTuple):
+    """The weights of a sum for one node type, as matrices.
+
+    own: float32 (out_dim, in_dim) of the target's own row.
+    bias: float32 (out_dim).
+    of_means: float32 (out_dim, in_dim) of the mean of each relation's neighbours.
+    """
+
+    own: Tensor
+    bias: Tensor
+    of_means: Mapping[EdgeEnds, Tensor]
 
 
 def mapped_means(

@@ -69,10 +69,10 @@ class TypedNetwork(nn.Module):
         self.target = target
         self._targets = tuple(name for name in schema.node_types if name == target or name in others)
         self._activation = activation
-        self._products = products
+        self.products = products
         self._dropout = dropout
         self._input_dropout = input_dropout
-        self._rectifies_inputs = rectifies_inputs
+        self.rectifies_inputs = rectifies_inputs
         self._hidden_dim = hidden_dim
         self._out_dim = out_dim
 
@@ -99,7 +99,7 @@ class TypedNetwork(nn.Module):
         if node_type not in self.inputs:
             return rows.float()
         mapped: Tensor = self.inputs[node_type](rows)
-        return functional.relu_(mapped.float()) if self._rectifies_inputs else mapped.float()
+        return functional.relu_(mapped.float()) if self.rectifies_inputs else mapped.float()
 
     def layer(
         self, index: int, h: Mapping[str, Tensor], layer: TypedLayerBlock, carried: Any = None
@@ -115,15 +115,19 @@ class TypedNetwork(nn.Module):
         outs, carried = self.convolve(index, h, layer, carried)
         if is_last:
             return outs, carried
-        rate = self._dropout if self.training else 0.0
-        norms: Any = self.norms[index]
-        finished = {name: self._activation(norms[name](rows), rate, self._products) for name, rows in outs.items()}
+        finished = {name: self.activated(index, name, rows) for name, rows in outs.items()}
         # A type that no relation leads to keeps its rows.
         kept = {
             name: finished[name] if name in finished else h[name][:num_targets]
             for name, num_targets in layer.num_targets.items()
         }
         return kept, carried
+
+    def activated(self, index: int, node_type: str, rows: Tensor) -> Tensor:
+        """Apply what follows the convolution of a layer but the last, for the nodes of a type; rows are overwritten."""
+        norms: Any = self.norms[index]
+        normed: Tensor = norms[node_type](rows)
+        return self._activation(normed, self._dropout if self.training else 0.0, self.products)
 
     def output_dim(self, number: int) -> int:
         """Return the columns of a layer's rows, by its number from 1; of number 0: of mapped features."""

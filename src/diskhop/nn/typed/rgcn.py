@@ -12,7 +12,7 @@ from diskhop.dataset.type_map import EdgeEnds
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.typed.attention import sum_slots
 from diskhop.nn.typed.block import RelationLists, TypedLayerBlock, rows_of_all
-from diskhop.nn.typed.means import BlockMap, DenseMap, MappedSum, Relation, mapped_means
+from diskhop.nn.typed.means import BlockMap, DenseMap, MappedSum, Relation, RelationMaps, mapped_means
 from diskhop.nn.typed.schema import TypedSchema
 
 # Cost of a multiplication in a weighted sum over edges, relative to a matrix product (see layers/attention.py).
@@ -61,6 +61,13 @@ class RgcnLayer(RGCNConv):  # type: ignore[misc]  # PyG has no types
         found = mapped_means(x, sums, relation_map, self._products)
         outs = {each.destination: out for each, out in zip(sums, found, strict=True)}
         return {name: out + by_basis[name] if name in by_basis else out for name, out in outs.items()}
+
+    def maps_of(self, relations: Sequence[EdgeEnds]) -> RelationMaps:
+        """Return the weights of some relations into one node type as whole matrices."""
+        weights = self._weights(relations)
+        if self.num_blocks is not None:
+            weights = [torch.block_diag(*blocks).t() for blocks in weights]  # type: ignore[no-untyped-call]
+        return RelationMaps(self.root.t(), self.bias, dict(zip(relations, weights, strict=True)))
 
     def _weights(self, relations: Sequence[EdgeEnds]) -> list[Tensor]:
         """Return the weights of relations: (out_dim, in_dim), or the diagonal blocks."""

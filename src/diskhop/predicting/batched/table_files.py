@@ -1,15 +1,14 @@
-"""Tables on disk that are made of one another: which are missing, and when each is removed."""
+"""Tables of rows on disk that are made of one another, and are removed once nothing reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic
 
 from diskhop.predicting.row_files import RowFile
+from diskhop.predicting.table_order import Key, TableOrder
 from diskhop.runtime.tasks import TaskTools
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,10 +27,7 @@ class TableFiles(Generic[Key]):
     @property
     def most_bytes(self) -> int:
         """Bytes of the tables that exist at the same time, at most."""
-        return max(
-            (sum(self.files[each].num_bytes for each in self._alive_at(place)) for place in range(len(self.files))),
-            default=0,
-        )
+        return self._order.most_bytes({key: file.num_bytes for key, file in self.files.items()})
 
     @property
     def result_bytes(self) -> int:
@@ -40,31 +36,17 @@ class TableFiles(Generic[Key]):
 
     def missing(self) -> list[Key]:
         """Return the tables to make, in order: wanted ones that are not complete, and what they need."""
-        missing: set[Key] = set()
-        pending = [key for key in self.wanted if not self.files[key].is_complete()]
-        while pending:
-            key = pending.pop()
-            if key not in missing:
-                missing.add(key)
-                pending += [each for each in self.inputs[key] if not self.files[each].is_complete()]
-        return [key for key in self.files if key in missing]
+        return self._order.missing(lambda key: self.files[key].is_complete())
 
     def drop_unused(self, tools: TaskTools, before: Key | None) -> None:
         """Remove tables that are made before one, and that neither it nor a later one reads. None: of all tables."""
-        order = list(self.files)
-        place = len(order) if before is None else order.index(before)
-        read_later = {each for key in order[place:] for each in self.inputs[key]}
-        for key in order[:place]:
-            if key not in self.wanted and key not in read_later:
-                self.files[key].drop(tools)
+        for key in self._order.unused(before):
+            self.files[key].drop(tools)
 
     def drop_made(self, tools: TaskTools, last: Key) -> None:
         """Do the same once a table is made."""
-        later = list(self.files)[list(self.files).index(last) + 1 :]
-        self.drop_unused(tools, later[0] if later else None)
+        self.drop_unused(tools, self._order.after(last))
 
-    def _alive_at(self, place: int) -> set[Key]:
-        """Return the tables that exist while one is made."""
-        order = list(self.files)
-        read = {each for key in order[place:] for each in self.inputs[key]}
-        return {key for key in order[: place + 1] if key in self.wanted or key in read or key == order[place]}
+    @property
+    def _order(self) -> TableOrder[Key]:
+        return TableOrder({key: self.inputs[key] for key in self.files}, self.wanted)

@@ -5,7 +5,7 @@ Layers then read narrow rows of one width for all types, whatever the width of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 from torch import Tensor
 
+from diskhop._native import Engine
 from diskhop.config.train import ALL_NEIGHBORS
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import MadeFeatures
@@ -26,7 +27,7 @@ from diskhop.pipeline.made_rows import make_rows
 from diskhop.predicting.batched.batches import LayerRun, not_finite
 from diskhop.predicting.batched.row_batches import ListsOfRows
 from diskhop.predicting.row_files import WRITING_BYTES, AppendRows, RowFile
-from diskhop.runtime.blocks import map_in_order, row_ranges, threads_that_fit
+from diskhop.runtime.blocks import map_in_order, threads_that_fit
 
 # Bytes of the rows that are mapped together: they depend on the widths alone, since products round by their shapes.
 _BLOCK_BYTES = 1 << 20
@@ -79,7 +80,7 @@ class FirstTable:
 
     def held(self, threads: int) -> dict[str, int]:
         """Return the memory of computing it by name, in bytes."""
-        nodes, dim = self.dataset.nodes[self.node_type], self._dim
+        nodes, dim = self.dataset.nodes[self.node_type], self.dim
         table = nodes.features()
         reading = 0 if table is None else reading_features_bytes(table.row_stride, dim, self._block_rows)
         # A block as it is read and in the dtype of products, and its result, twice while it is copied.
@@ -108,7 +109,8 @@ class FirstTable:
         run.budget.require({**run.held, **self.held(1)})
 
     @property
-    def _dim(self) -> int:
+    def dim(self) -> int:
+        """Columns of the rows before they are mapped."""
         name = self.node_type
         if name in self.given.learned:
             return self.network.table_dim(0)
@@ -117,28 +119,36 @@ class FirstTable:
 
     @property
     def _block_rows(self) -> int:
-        return max(1, _BLOCK_BYTES // (4 * max(self._dim, self.network.table_dim(0))))
+        return max(1, _BLOCK_BYTES // (4 * max(self.dim, self.network.table_dim(0))))
 
     def _mapped(self, rows: Tensor) -> NDArray[np.float32]:
         with torch.no_grad():
             mapped: NDArray[np.float32] = self.network.project({self.node_type: rows})[self.node_type].numpy()
         return mapped
 
-    def _blocks(self, first: int, end: int, run: LayerRun) -> Iterator[Tensor]:
-        """Yield rows first to end in blocks."""
-        nodes, block_rows = self.dataset.nodes[self.node_type], self._block_rows
+    def parts(self, firsts: Iterable[int], stop: int, part_rows: int, engine: Engine) -> Iterator[Tensor]:
+        """Yield rows before they are mapped, given the first row of each part, up to row stop: (part_rows, columns).
+
+        A part is valid until the next one is requested.
+        """
+        nodes = self.dataset.nodes[self.node_type]
         table = nodes.features()
         if table is not None:
-            reader = FeatureReader(table, nodes.feature_dtype, nodes.feature_dim, block_rows, run.tools.engine)
-            for rows in reader.parts(range(first, end, block_rows), end):
-                yield torch.from_numpy(rows.copy())  # a part is valid until the next one is requested
+            reader = FeatureReader(table, nodes.feature_dtype, nodes.feature_dim, part_rows, engine)
+            yield from map(torch.from_numpy, reader.parts(firsts, stop))
             return
         learned = self.given.learned.get(self.node_type)
         lists = ListsOfRows.of(self.dataset.topology, self.node_type)
-        for start, stop in row_ranges(end - first, block_rows):
-            start, stop = first + start, first + stop
+        for first in firsts:
+            end = min(first + part_rows, stop)
             if learned is not None:
-                yield learned[start:stop]
+                yield learned[first:end]
             else:
-                degrees = torch.from_numpy(lists.lengths(start, stop, ALL_NEIGHBORS))
-                yield make_rows(self.given.made[self.node_type], np.arange(start, stop), degrees)
+                degrees = torch.from_numpy(lists.lengths(first, end, ALL_NEIGHBORS))
+                yield make_rows(self.given.made[self.node_type], np.arange(first, end), degrees)
+
+    def _blocks(self, first: int, end: int, run: LayerRun) -> Iterator[Tensor]:
+        """Yield rows first to end in blocks."""
+        block_rows = self._block_rows
+        for rows in self.parts(range(first, end, block_rows), end, block_rows, run.tools.engine):
+            yield rows.clone()  # for threads that map several blocks

@@ -18,6 +18,7 @@ import torch
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.type_map import TypeMap
 from diskhop.derived.scratch import scratch_folder, scratch_path
+from diskhop.disk.probe import remembered_model
 from diskhop.errors import BudgetError
 from diskhop.nn.typed.network import TypedNetwork
 from diskhop.planning.measure import disk_model
@@ -32,6 +33,8 @@ from diskhop.predicting.row_files import RANGE_BYTES, RowFile
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.typed.first_rows import FirstTable, GivenRows, digest_of
 from diskhop.predicting.typed.layers import TypedLayer
+from diskhop.predicting.typed.relations import sums_relations
+from diskhop.predicting.typed.streamed import TypedStreamedRun
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
 
@@ -97,6 +100,28 @@ class TypedPrediction:
                 tables.drop_made(tools, each)
         found = {number: self._result(tables.files[number, self.network.target], number) for number in wanted}
         return TypedTables(found, {self._layer(each).label: plan.plan for each, plan in planned.items()})
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether relations are summed as a whole instead, see streamed()."""
+        return sums_relations(self.network, self._types, self.fanouts)
+
+    def streamed(self, wanted: Collection[int], later: Mapping[str, int]) -> TypedStreamedRun:
+        """Return the same network as passes over relations. later: memory of what reads the outputs."""
+        run = self.run_by
+        return TypedStreamedRun(
+            dataset=self.dataset,
+            network=self.network,
+            given=self.given,
+            wanted=frozenset(wanted),
+            budget=run.budget,
+            threads=run.threads,
+            tools=run.tools,
+            disk=run.disk or remembered_model(self.dataset.path, run.tools.engine.name),
+            held=run.held,
+            progress=self.progress,
+            later=later,
+        )
 
     def plan(self, wanted: Collection[int]) -> LayerPlans:
         """Plan every layer without computing any. Raises BudgetError with the smallest budget that works."""

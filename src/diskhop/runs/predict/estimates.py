@@ -13,7 +13,7 @@ from diskhop.disk.model import DiskModel
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.prepare import plan_tables
 from diskhop.hops.spec import PropagationSpec
-from diskhop.planning.predict import StreamedPlan
+from diskhop.planning.passes_plan import PassesPlan
 from diskhop.plans import PlannedSteps, StepPlan
 from diskhop.predicting.batched.layer_tables import LayerPlans
 
@@ -41,7 +41,7 @@ class OutputPlan(PlannedSteps):
         return {**asdict(self), **totals}
 
 
-def plan_of_streamed(plan: StreamedPlan) -> OutputPlan:
+def plan_of_passes(plan: PassesPlan) -> OutputPlan:
     """Return the plan of layers whose lists are streamed."""
     return OutputPlan(
         steps=plan.steps,

@@ -23,7 +23,7 @@ from diskhop.hops.spec import PropagationSpec
 from diskhop.nn.matmul.choice import choose_matmul
 from diskhop.nn.matmul.products import Products, require_products
 from diskhop.nn.models import HopNetwork, Network, build_hop_model, build_model, hops_read
-from diskhop.planning.predict import StreamedPlan
+from diskhop.planning.passes_plan import PassesPlan
 from diskhop.predicting.batched.batches import LayerRun
 from diskhop.predicting.batched.layer_tables import Prediction
 from diskhop.predicting.batched.unroll import unroll
@@ -33,9 +33,10 @@ from diskhop.predicting.predict import predict_modules
 from diskhop.predicting.row_files import RANGE_BYTES
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.streamed.run import StreamedRun
+from diskhop.predicting.typed.streamed import TypedStreamedRun
 from diskhop.predicting.typed.tables import TypedPrediction
 from diskhop.runs.nodes.opened import OpenClassifier
-from diskhop.runs.predict.estimates import OutputPlan, plan_hops, plan_of_layers, plan_of_streamed
+from diskhop.runs.predict.estimates import OutputPlan, plan_hops, plan_of_layers, plan_of_passes
 from diskhop.runs.predict.typed import open_typed
 from diskhop.runs.predict.wanted import Wanted
 from diskhop.runtime.progress import Progress, silent
@@ -94,23 +95,38 @@ class OutputRun:
             yield self._of_hops(self.classifier.config, wanted, work)
             return
         if isinstance(self.classifier.config, TypedConfig):
-            yield self._of_types(self.classifier.config, wanted, work)
+            config = self.classifier.config
+            opened = self._open_typed(config, wanted, work)
+            if not opened.is_streamed:
+                yield self._of_types(opened, config, wanted)
+                return
+            with self._passes(
+                opened.streamed(_layers_of(config, wanted), self.later), config.layers, wanted, work
+            ) as done:
+                yield done
             return
         network, wanted = self._network(self.classifier.config), self._in_batches(wanted)
         if wanted.fanout:
             yield self._sampled(network, wanted, work)
             return
-        run = self._streamed(network, wanted)
-        plans = []
+        with self._passes(self._streamed(network, wanted), len(network.convs), wanted, work) as done:
+            yield done
 
-        def planned(plan: StreamedPlan) -> None:
+    @contextmanager
+    def _passes(
+        self, run: StreamedRun | TypedStreamedRun, last_layer: int, wanted: Wanted, work: WorkFolder
+    ) -> Iterator[OutputTables]:
+        """Compute layers by passes over neighbour lists."""
+        plans: list[PassesPlan] = []
+
+        def planned(plan: PassesPlan) -> None:
             self.space.require(work, plan.work_bytes, plan.result_bytes)
             plans.append(plan)
             self.on_plan(str(plan))
 
         with run.compute(work, planned) as computed:
             yield OutputTables(
-                computed.layers.get(len(network.convs)) if wanted.logits else None,
+                computed.layers.get(last_layer) if wanted.logits else None,
                 computed.layers.get(wanted.layer),
                 plans[0].to_dict(),
                 computed.steps,
@@ -133,7 +149,10 @@ class OutputRun:
         config = self.classifier.config
         if isinstance(config, TypedConfig):
             opened = self._open_typed(config, wanted, WorkFolder(self.dataset.path))
-            return plan_of_layers(opened.plan(_layers_of(config, wanted)))
+            numbers = _layers_of(config, wanted)
+            if opened.is_streamed:
+                return plan_of_passes(opened.streamed(numbers, self.later).plan())
+            return plan_of_layers(opened.plan(numbers))
         if isinstance(config, HopConfig):
             self._hop_network(config)
             rows_bytes = 4 * self.dataset.num_nodes * (self.classifier.num_outputs + _hidden_dim(config, wanted))
@@ -148,7 +167,7 @@ class OutputRun:
             )
         network, wanted = self._network(config), self._in_batches(wanted)
         if not wanted.fanout:
-            return plan_of_streamed(self._streamed(network, wanted).plan())
+            return plan_of_passes(self._streamed(network, wanted).plan())
         model = unroll(network)
         run = LayerRun(
             budget=self.budget,
@@ -209,9 +228,9 @@ class OutputRun:
         last = found.last if wanted.logits else None
         return OutputTables(last, found.tables.get(wanted.layer), {"layers": plans}, steps)
 
-    def _of_types(self, config: TypedConfig, wanted: Wanted, work: WorkFolder) -> OutputTables:
+    def _of_types(self, opened: TypedPrediction, config: TypedConfig, wanted: Wanted) -> OutputTables:
         started = time.perf_counter()
-        found = self._open_typed(config, wanted, work).run(_layers_of(config, wanted))
+        found = opened.run(_layers_of(config, wanted))
         steps = [{"step": "layers", "seconds": time.perf_counter() - started}]
         plans = {name: plan.to_dict() for name, plan in found.plans.items()}
         logits = found.tables[config.layers] if wanted.logits else None
