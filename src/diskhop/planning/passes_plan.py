@@ -1,4 +1,4 @@
-"""What every plan of passes over neighbour lists has: the sizes of parts, the workers, and the steps."""
+"""Sizes of parts, workers and steps, which every plan of passes over neighbour lists has."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def plan_streamed(
         pool_bytes=max(0, sum(reserved.values()) - sum(_most(phases, name) for name in ("column block", "products"))),
         steps=tuple(cost.planned(disk) for cost in costs),
         work_bytes=_work_bytes(work, layers),
-        result_bytes=work.graph.tile_bytes(work.table_tiles(len(layers))) + _kept_bytes(work),
+        result_bytes=_result_bytes(work),
     )
     cores_seconds = sum(cost.total_core_seconds for cost in costs)
     predicted = Prediction(
@@ -145,18 +145,17 @@ def _costs(work: StreamedWork, layers: Sequence[LayerPlan], sizes: Sizes, thread
 
 def _work_bytes(work: StreamedWork, layers: Sequence[LayerPlan]) -> int:
     """Return the largest disk space: a layer's table, its sums and the next table exist together, with kept ones."""
-    graph = work.graph
     most = 0
     for number, layer in enumerate(layers):
-        shape = work.layers[number]
-        tiles = work.table_tiles(number) + work.table_tiles(number + 1) + 2 * shape.score_tiles
+        tables = {number, number + 1, *(each for each in work.kept if each < number)}
+        tiles = sum(map(work.table_tiles, tables)) + 2 * work.layers[number].score_tiles
         most = max(most, tiles + sum(layer.blocks[:-1]))
-    return graph.tile_bytes(most) + _kept_bytes(work)
+    return work.graph.tile_bytes(most)
 
 
-def _kept_bytes(work: StreamedWork) -> int:
-    """Return the disk space of tables that are kept for other uses."""
-    return work.graph.tile_bytes(sum(work.table_tiles(number) for number, tiles in enumerate(work.kept_tiles) if tiles))
+def _result_bytes(work: StreamedWork) -> int:
+    """Return the disk space of the outputs, and of tables that are kept for other uses."""
+    return work.graph.tile_bytes(sum(map(work.table_tiles, {len(work.layers), *work.kept})))
 
 
 def _reason(number: int, layer: LayerPlan, shape: LayerShape) -> str:

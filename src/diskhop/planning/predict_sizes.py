@@ -107,6 +107,7 @@ class StreamedWork:
     kept_tiles: tiles of each layer's input that are kept for other uses, in addition to what the layer reads.
     wanted_tiles: tiles of the outputs that are read at the end.
     graph: counts of the graph.
+    kept: numbers of the layers' tables that stay until the end.
     """
 
     layers: tuple[LayerShape, ...]
@@ -114,6 +115,7 @@ class StreamedWork:
     kept_tiles: tuple[int, ...]
     wanted_tiles: int
     graph: GraphCounts
+    kept: frozenset[int] = frozenset()
 
     def block_rows(self, number: int) -> int:
         """Return the rows of a layer's blocks."""

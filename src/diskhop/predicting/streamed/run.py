@@ -206,6 +206,7 @@ class StreamedRun:
                 feature_row_bytes=first_row_bytes(self.dataset),
                 feature_dim=first_dim(self.dataset),
             ),
+            kept=self.wanted - {len(layers)},
         )
 
     def _wanted_tiles(self, layers: Sequence[StreamedLayer]) -> int:
