@@ -62,7 +62,7 @@ class RelationTables:
 
     @cached_property
     def order(self) -> TableOrder[TableKey]:
-        """What each table is made of."""
+        """Tables that each table is made of, in the order in which they are made."""
         inputs: dict[TableKey, Collection[TableKey]] = {(0, name): [] for name in self.layers[0].sources}
         for layer in self.layers:
             below = layer.number - 1
