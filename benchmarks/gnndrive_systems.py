@@ -44,6 +44,7 @@ from diskhop.runs.feeds import Batch, Feed
 from diskhop.runs.nodes.objective import make_objective
 from diskhop.runs.nodes.sampled import SampledFeed
 from diskhop.runs.nodes.task import read_task
+from diskhop.runs.sums import LossValue
 from diskhop.runs.trainer import Trainer
 from diskhop.stores.shared import LEAST_EXTRACTORS, shared_reserves
 from diskhop.system.memory import default_threads
@@ -182,8 +183,8 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
 class _Idle(Trainer):
     """Takes batches as training does, without computing."""
 
-    def _add_gradients(self, _feed: Feed, _batch: Batch, _epoch: int) -> tuple[float, float]:
-        return 0.0, 1.0
+    def _add_gradients(self, _feed: Feed, _batch: Batch, _epoch: int) -> LossValue:
+        return LossValue(0.0, 1.0)
 
     def _step(self, _rate: float, _weight: float) -> None:
         pass

@@ -50,6 +50,16 @@ def test_stores_train_the_same_model(dataset: Dataset, store: str, tmp_path: Pat
         assert torch.equal(found.model.state_dict()[name], tensor)
 
 
+def test_accumulated_batches_are_one_large_batch(dataset: Dataset) -> None:
+    """Also of parameters that the model adds up, to which torch gives one gradient in common."""
+    options: dict[str, Any] = {**OPTIONS, "fanout": (-1, -1), "dropout": 0.0, "evaluate": False, "clip_norm": 0.5}
+    large = diskhop.train(dataset, **{**options, "batch_size": 20})
+    parts = diskhop.train(dataset, accumulate=4, **{**options, "batch_size": 5})
+    assert losses(parts) == pytest.approx(losses(large), rel=1e-5)
+    for name, tensor in large.model.state_dict().items():
+        torch.testing.assert_close(parts.model.state_dict()[name], tensor, rtol=0, atol=2e-5)
+
+
 class _Stop(Callback):
     def epoch_done(self, record: dict[str, Any]) -> bool:
         return bool(record["epoch"] == 0)

@@ -22,7 +22,7 @@ def test_pairs_are_measured_as_by_scikit_learn(metric: str) -> None:
     measure = PairMeasure(metric)
     batches = [PairScores(scores((40,), seed, 1.0), scores((40, 2), seed + 10)) for seed in range(3)]
     for batch in batches:
-        measure.update(batch, None)
+        measure.add(measure.part(batch))
     values = torch.cat([part.flatten() for batch in batches for part in batch]).numpy()
     labels = np.concatenate([np.repeat([1, 0], [40, 80]) for _ in batches])
     function = {"auc": roc_auc_score, "ap": average_precision_score}[metric]
@@ -37,7 +37,7 @@ def test_ranks_are_counted(metric: str, ties: str) -> None:
     measure = RankMeasure(metric, protocol, 20)
     own, tails, heads = scores((20,), 1, 1.0), scores((20, 30), 2), scores((20, 30), 3)
     tails[3, 4:9] = heads[5, :7] = -torch.inf
-    measure.update(RankScores(own, tails, heads), None)
+    measure.add(measure.part(RankScores(own, tails, heads)))
     ranks = []
     for table in (tails, heads):
         for score, others in zip(own.tolist(), table.tolist(), strict=True):

@@ -54,6 +54,15 @@ TensorBoard = Annotated[
     bool,
     typer.Option("--tensorboard", metavar="", help="Also write TensorBoard events to RUN.", rich_help_panel="Advanced"),
 ]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        help="Train in N processes on this machine, which share every step's batches; torchrun does so on several.",
+        rich_help_panel="Advanced",
+    ),
+]
 Overwrite = Annotated[
     bool,
     typer.Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from itertools import groupby
@@ -14,15 +15,18 @@ from rich.text import Text
 
 from diskhop.budget import Budget, format_bytes
 
-stdout = Console(soft_wrap=True, highlight=False)
-stderr = Console(stderr=True, soft_wrap=True, highlight=False)
+# Of the ranks that torchrun has started, the first one alone prints.
+_IS_QUIET = "WORLD_SIZE" in os.environ and os.environ.get("RANK", "0") != "0"
+stdout = Console(soft_wrap=True, highlight=False, quiet=_IS_QUIET)
+stderr = Console(stderr=True, soft_wrap=True, highlight=False, quiet=_IS_QUIET)
 # Facts whose parts are called by names of types, attributes or files.
 _OF_NAMES = ("nodes", "edges", "attributes", "files")
 
 
 def print_json(document: dict[str, Any]) -> None:
     """Print the one JSON document of a command."""
-    sys.stdout.write(json.dumps(document, indent=1) + "\n")
+    if not _IS_QUIET:
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
 
 
 def print_pairs(rows: list[tuple[str, str]]) -> None:

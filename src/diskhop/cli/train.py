@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
+
+import typer
 
 from diskhop.cli.app import command
 from diskhop.cli.options import (
@@ -11,8 +15,10 @@ from diskhop.cli.options import (
     Json,
     Out,
     Preset,
+    Processes,
     Resume,
     TensorBoard,
+    spell_options,
     takes_options,
 )
 from diskhop.cli.output import print_json, print_pairs, stderr
@@ -21,9 +27,11 @@ from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 
+_CONFIGS = (SampledConfig, HopConfig, TypedConfig, TypedHopConfig, LinkConfig)
+
 
 @command("train")
-@takes_options(SampledConfig, HopConfig, TypedConfig, TypedHopConfig, LinkConfig)
+@takes_options(*_CONFIGS)
 def train(
     dataset: DatasetOfRun = None,
     *,
@@ -32,10 +40,18 @@ def train(
     preset: Preset = None,
     config: ConfigFile = None,
     tensorboard: TensorBoard = False,
+    processes: Processes = None,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Train a model of nodes or links from disk; what diskhop chooses is printed with the reason."""
+    if processes is not None:
+        from diskhop.runs.launch import launch, require_launchable
+
+        require_launchable(processes, os.environ)
+        if processes > 1:
+            own = _spell(dataset, out, resume, preset, config, tensorboard, as_json)
+            raise typer.Exit(launch(["train", *own, *spell_options(given, *_CONFIGS)], processes))
     from diskhop.runs.start import train as train_model
     from diskhop.ui.summary import summarize
     from diskhop.ui.terminal import run_callbacks
@@ -48,3 +64,21 @@ def train(
         print_json(trained.result)
         return
     print_pairs(summarize(trained.result, out))
+
+
+def _spell(
+    dataset: Path | None,
+    out: Path | None,
+    resume: bool,
+    preset: str | None,
+    config: Path | None,
+    tensorboard: bool,
+    as_json: bool,
+) -> list[str]:
+    """Write the command's own parameters as the words of a command line."""
+    words = [] if dataset is None else [str(dataset)]
+    for flag, value in (("--out", out), ("--preset", preset), ("--config", config)):
+        words += [] if value is None else [flag, str(value)]
+    for flag, is_on in (("--resume", resume), ("--tensorboard", tensorboard), ("--json", as_json)):
+        words += [flag] if is_on else []
+    return words

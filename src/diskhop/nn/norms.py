@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,59 @@ from diskhop.nn.matmul.rectifier import Rectifier
 class BatchNorm(nn.BatchNorm1d):
     """PyTorch's BatchNorm1d. A single row, which has no variance, uses the running statistics."""
 
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        # Of batches that the running statistics do not have yet; None: they follow every batch at once.
+        self._waiting: list[tuple[Tensor, Tensor]] | None = None
+
     def forward(self, x: Tensor) -> Tensor:
         """(rows, dim) -> (rows, dim)."""
-        if len(x) > 1:
-            return super().forward(x)
+        if self.training and len(x) > 1:
+            mean, variance = torch.zeros_like(self.get_buffer("running_mean")), torch.ones_like(self.weight)
+            # With this momentum they become the batch's.
+            out = functional.batch_norm(x, mean, variance, self.weight, self.bias, True, 1.0, self.eps)
+            if self._waiting is None:
+                self._follow(mean, variance)
+            else:
+                self._waiting.append((mean, variance))
+            return out
         return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+    def hold_batches(self, held: bool) -> None:
+        """See FollowsBatches."""
+        self._waiting = [] if held else None
+
+    def take_batch(self) -> list[tuple[Tensor, Tensor]]:
+        """See FollowsBatches."""
+        assert self._waiting is not None, "batches are held"
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def add_batch(self, taken: list[tuple[Tensor, Tensor]]) -> None:
+        """See FollowsBatches."""
+        for mean, variance in taken:
+            self._follow(mean, variance)
+
+    def _follow(self, mean: Tensor, variance: Tensor) -> None:
+        assert self.momentum is not None
+        with torch.no_grad():
+            self.get_buffer("running_mean").lerp_(mean, self.momentum)
+            self.get_buffer("running_var").lerp_(variance, self.momentum)
+            self.get_buffer("num_batches_tracked").add_(1)
+
+
+@runtime_checkable
+class FollowsBatches(Protocol):
+    """A part of a model that changes with every batch of training, in their order; other processes compute some."""
+
+    def hold_batches(self, held: bool) -> None:
+        """Set whether batches change nothing until they are added."""
+
+    def take_batch(self) -> Any:
+        """Return what the last batch of this process changes."""
+
+    def add_batch(self, taken: Any) -> None:
+        """Change by what take_batch() returned, here or in another process."""
 
 
 class LayerNorm(nn.LayerNorm):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from diskhop._native import Engine
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.atomic import Injector
 from diskhop.runs.callbacks import Callback
+from diskhop.runs.distributed import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,6 +22,7 @@ class RunContext:
     callback: hears of everything the run does.
     injector: stops changes to `out` at chosen points, for crash tests.
     engine: moves partitions; None opens the configured one.
+    group: the ranks that run it together. `out` and `callback` are those of rank 0.
     """
 
     dataset: Dataset
@@ -29,3 +31,4 @@ class RunContext:
     callback: Callback
     injector: Injector | None = None
     engine: Engine | None = None
+    group: Group = field(default_factory=Group)

@@ -59,14 +59,18 @@ class Group:
         rounds: Iterable[tuple[Any, ...]] = zip_longest(*self.gather(items), fillvalue=_NOTHING)
         return (item for item in chain.from_iterable(rounds) if item is not _NOTHING)
 
-    def first(self, make: Callable[[], T]) -> T:
-        """Return what rank 0 makes, on every rank."""
+    def from_first(self, item: T) -> T:
+        """Return rank 0's item, on every rank."""
         if self.is_alone:
-            return make()
-        found: list[Any] = [make() if self.ranks.is_first else None]
+            return item
+        found = [item]
         with _noticing():
             dist.broadcast_object_list(found, src=0)
-        return found[0]  # type: ignore[no-any-return]
+        return found[0]
+
+    def first(self, make: Callable[[], T]) -> T:
+        """Return what rank 0 makes, on every rank; the others make nothing."""
+        return self.from_first(make() if self.ranks.is_first else None)  # type: ignore[return-value]
 
     def gather_tensors(self, own: Tensor) -> list[Tensor]:
         """Return the tensors of all ranks, of the same shape and dtype, in their order."""
@@ -108,7 +112,11 @@ def open_group(ranks: Ranks) -> Iterator[Group]:
             raise
         found = _find_message(store) if isinstance(error, RankError) else None
         store.set(_HEARD, "")
-        raise (found or error) from error
+        if found is None:
+            raise
+        for note in getattr(error, "__notes__", ()):
+            found.add_note(note)
+        raise found from error
     finally:
         dist.destroy_process_group()
 
@@ -134,7 +142,9 @@ def _noticing() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise RankError(["another process of this run ended"]) from error
+        # torchrun reports it.
+        line = "" if "TORCHELASTIC_RUN_ID" in os.environ else "another process of this run ended"
+        raise RankError([line]) from error
 
 
 def _leave_message(store: Any, error: DiskhopError) -> None:

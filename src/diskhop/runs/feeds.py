@@ -72,10 +72,13 @@ class Feed(Protocol):
 
 
 class Measure(Protocol):
-    """Accumulates a metric over batches."""
+    """Accumulates a metric over batches, each of which may have been measured in another process."""
 
-    def update(self, outputs: Any, batch: Any) -> None:
-        """Add a batch."""
+    def part(self, outputs: Any, batch: Any) -> Any:
+        """Return what the metric needs of a batch, in little memory."""
+
+    def add(self, part: Any) -> None:
+        """Add a batch's part. Batches are added in the order of their numbers."""
 
     def value(self) -> float:
         """Return the metric of everything added."""

@@ -9,6 +9,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.plans import RunPlan
 from diskhop.runs.better import best_value
+from diskhop.runs.distributed import Group
 from diskhop.system.machine import _version
 from diskhop.system.memory import resident_bytes
 
@@ -70,6 +71,29 @@ def measure_memory(before_bytes: int, budget: Budget) -> dict[str, int]:
         "resident_before_bytes": before_bytes,
         "overhead_bytes": max(before_bytes, peak_bytes - budget.peak_bytes),
     }
+
+
+def merged_records(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the record of a pass that ranks shared: counts are added up, seconds are those of the slowest."""
+    return {
+        name: max(record.get(name, 0) for record in records)
+        if name.endswith("seconds")
+        else sum(record.get(name, 0) for record in records)
+        for name in dict.fromkeys(name for record in records for name in record)
+    }
+
+
+def memory_of_ranks(result: Mapping[str, Any], group: Group) -> dict[str, Any]:
+    """Return the entries of result.json about the memory of several ranks: of all together, and of each.
+
+    result: that of this rank.
+    """
+    if group.is_alone:
+        return {}
+    names = ("peak_rss_bytes", "resident_before_bytes", "overhead_bytes")
+    per_rank = group.gather({name: result[name] for name in names})
+    totals = {name: sum(each[name] for each in per_rank) for name in names}
+    return {**totals, "ranks": {"count": len(per_rank), "per_rank": per_rank}}
 
 
 def describe_protocol(protocol: Mapping[str, Any]) -> str:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from diskhop._native import Engine
 from diskhop.budget import parse_sizes
-from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.dataset import Dataset, as_dataset
+from diskhop.errors import ConfigError, RankError
 from diskhop.io.atomic import Injector
 from diskhop.nn.models import HOP_MODELS
 from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.run_files import CONFIG_FILE, EMBEDDING, NODE, resume_command
 from diskhop.runs.callbacks import Callback, Callbacks
+from diskhop.runs.choices import Choice, Resolved
 from diskhop.runs.context import RunContext
+from diskhop.runs.distributed import Group, open_group
 from diskhop.runs.embedding.run import Embedded
 from diskhop.runs.kinds import KINDS, configs_of, find_kind, kind_of, require_link_task
-from diskhop.runs.source import find_run_source
+from diskhop.runs.shares import require_same_dataset, require_shareable
+from diskhop.runs.source import RunSource, find_run_source
 from diskhop.runs.training import Trained
+from diskhop.runtime.ranks import read_ranks, was_restarted
+
+# In the place of what rank 0 sends.
+_OF_FIRST: Any = None
 
 
 def train(
@@ -78,18 +87,27 @@ def run_config(
     callbacks: Sequence[Callback] = (),
     injector: Injector | None = None,
     engine: Engine | None = None,
+    group: Group | None = None,
 ) -> Any:
     """Run a complete configuration of any kind, as train() or embed() do; returns Trained or Embedded.
 
-    task: what was read to complete the configuration, if anything. injector, engine: see RunContext. Raises ConfigError
-    or BudgetError before anything is written, TrainingError if the loss is not finite.
+    task: what was read to complete the configuration, if anything. injector, engine, group: see RunContext. Raises
+    ConfigError or BudgetError before anything is written, TrainingError if the loss is not finite.
     """
     callback = Callbacks(callbacks)
-    context = RunContext(dataset=dataset, out=out, resume=resume, callback=callback, injector=injector, engine=engine)
+    context = RunContext(
+        dataset=dataset,
+        out=out,
+        resume=resume,
+        callback=callback,
+        injector=injector,
+        engine=engine,
+        group=group or Group(),
+    )
     kind = kind_of(config)
     try:
         finished = kind.run(context, config, task)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, RankError) as error:
         if out is not None and (out / CONFIG_FILE).exists():
             error.add_note(f"resume with: {resume_command(kind.name, out)}")
         raise
@@ -107,17 +125,52 @@ def _start(
     resume: bool,
     callbacks: Sequence[Callback],
 ) -> Any:
-    """Find and complete the options of a run of this kind, or another of the same command, and run it."""
-    configs = configs_of(KINDS[kind].command)
-    source = find_run_source(dataset, options, configs, config=config, preset=preset, out=out, resume=resume)
-    wanted = KINDS[kind]
-    if kind == NODE:
-        require_link_task(source.options)
-        model = source.options.get("model")
-        wanted = find_kind(
-            model if model in (*TYPED_MODELS, *HOP_MODELS) else None, source.options.get("task"), source.dataset
+    """Find and complete the options of a run of this kind, or another of the same command, and run it.
+
+    Of several ranks, rank 0 does so for all. It alone has the folder and the callbacks.
+    """
+    with open_group(read_ranks(os.environ)) as group:
+        if not group.ranks.is_first:
+            path, completed = group.from_first(_OF_FIRST)
+            opened = as_dataset(path if dataset is None else dataset)
+            require_same_dataset(opened, group)
+            return run_config(opened, completed, group=group)
+        if out is not None and was_restarted(os.environ) and (Path(out) / CONFIG_FILE).exists():
+            resume, config, preset = True, None, None
+        source = find_run_source(
+            dataset, options, configs_of(KINDS[kind].command), config=config, preset=preset, out=out, resume=resume
         )
-    resolved = wanted.resolve(source.dataset, source.options, preset)
-    Callbacks(callbacks).configured(resolved.config, resolved.choices)
-    folder = None if out is None else Path(out)
-    return run_config(source.dataset, resolved.config, folder, task=resolved.task, resume=resume, callbacks=callbacks)
+        resolved = _resolve(kind, source, preset, group)
+        group.from_first((str(source.dataset.path), resolved.config))
+        require_same_dataset(source.dataset, group)
+        Callbacks(callbacks).configured(resolved.config, resolved.choices)
+        folder = None if out is None else Path(out)
+        return run_config(
+            source.dataset,
+            resolved.config,
+            folder,
+            task=resolved.task,
+            resume=resume,
+            callbacks=callbacks,
+            group=group,
+        )
+
+
+def _resolve(kind: str, source: RunSource, preset: str | None, group: Group) -> Resolved[Any, Any]:
+    """Complete the options of a run of this kind, or another of the same command."""
+    wanted, options, made = KINDS[kind], source.options, []
+    if kind == NODE:
+        require_link_task(options)
+        model = options.get("model")
+        wanted = find_kind(
+            model if model in (*TYPED_MODELS, *HOP_MODELS) else None, options.get("task"), source.dataset
+        )
+        if not group.is_alone and "accumulate" not in options:
+            options = {**options, "accumulate": group.ranks.count}
+            made = [Choice("accumulate", str(group.ranks.count), "a batch of each process per step")]
+    elif not group.is_alone:
+        raise ConfigError(f"'diskhop {KINDS[kind].command}' runs in one process: start it without torchrun")
+    resolved = wanted.resolve(source.dataset, options, preset)
+    if kind == NODE:
+        require_shareable(resolved.config, group.ranks)
+    return Resolved(resolved.config, [*resolved.choices, *made], resolved.task)

@@ -22,7 +22,10 @@ from diskhop.errors import TrainingError
 from diskhop.nn.schedules import step_factor
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import BatchProgress, Callback
-from diskhop.runs.feeds import Batch, Batches, Feed, Task
+from diskhop.runs.distributed import Group
+from diskhop.runs.feeds import Batch, Feed, Task
+from diskhop.runs.result import merged_records
+from diskhop.runs.sums import GradientSums, LossSums, LossValue, separate_gradients
 
 _INITIALISATION = -1
 
@@ -52,10 +55,16 @@ class Trainer:
     """A model with its optimiser, and the passes that use them.
 
     make_model: draws parameters from torch's generator. task: the loss and the metric. callback: hears of every batch.
+    group: the ranks that share the batches of every pass.
     """
 
     def __init__(
-        self, make_model: Callable[[], nn.Module], task: Task, config: TrainConfig, callback: Callback
+        self,
+        make_model: Callable[[], nn.Module],
+        task: Task,
+        config: TrainConfig,
+        callback: Callback,
+        group: Group | None = None,
     ) -> None:
         torch.manual_seed(_key(config.seed, _INITIALISATION, 0))
         self.model = make_model()
@@ -65,30 +74,30 @@ class Trainer:
         self._task = task
         self._config = config
         self._callback = callback
+        self._group = group or Group()
+        self._sums = GradientSums(self.model, self._group)
         self._started = time.perf_counter()
         self._first_epoch: int | None = None
 
     def train_pass(self, feed: Feed, epoch: int, rate_factor: float = 1.0) -> dict[str, Any]:
         """Train one epoch and return its record. rate_factor: factor of the learning rate in this epoch."""
-        loss_sum = weight_sum = step_weight = 0.0
         self.model.train()
         passed = _Pass()
-        with feed.train(epoch) as batches:
-            rates = self._rates(epoch, len(batches), rate_factor)
+        with feed.train(epoch, self._group.ranks) as batches, self._sums.training():
+            num_batches = sum(self._group.gather(len(batches)))
+            losses = LossSums(num_batches, self._config.accumulate)
+            rates = self._rates(epoch, num_batches, rate_factor)
             # Not enumerate(), which would keep a batch while the next one is fetched.
             for batch in batches:
                 with passed.computing(batch):
-                    loss, weight = self._add_gradients(feed, batch, epoch)
-                    step_weight += weight
-                    if passed.num_batches % self._config.accumulate == 0 or passed.num_batches == len(batches):
-                        self._step(next(rates), step_weight)
-                        step_weight = 0.0
-                loss_sum += loss * weight
-                weight_sum += weight
+                    loss = self._add_gradients(feed, batch, epoch)
+                    self._finish_round(losses, loss, rates)
                 del batch  # Planned for: a batch kept while the next one is fetched needs memory for one more.
-                self._report("train", epoch, passed, batches, loss)
+                self._report("train", epoch, passed, num_batches, loss.mean)
+            if not losses.are_all:  # the last batches are those of other ranks
+                self._finish_round(losses, None, rates)
         scheduled = {"lr": self.optimizer.param_groups[0]["lr"]} if self._is_scheduled else {}
-        return {"epoch": epoch, "loss": loss_sum / (weight_sum or 1.0), **scheduled, **passed.record()}
+        return {"epoch": epoch, "loss": losses.mean, **scheduled, **merged_records(self._group.gather(passed.record()))}
 
     @torch.no_grad()
     def evaluate(self, feed: Feed, purpose: Purpose, epoch: int) -> Measured:
@@ -96,20 +105,29 @@ class Trainer:
         metric = self._task.measure(self._config.metric, purpose)
         self.model.eval()
         passed = _Pass()
-        with feed.measure(purpose) as batches:
+        # Of this rank's batches: all are added in the order of their numbers.
+        parts = []
+        with feed.measure(purpose, self._group.ranks) as batches:
+            num_batches = sum(self._group.gather(len(batches)))
             for batch in batches:
                 with passed.computing(batch):
-                    metric.update(feed.forward(self.model, batch), batch)
+                    part = metric.part(feed.forward(self.model, batch), batch)
+                    if self._group.is_alone:
+                        metric.add(part)
+                    else:
+                        parts.append(part)
                 del batch  # As in training.
-                self._report(purpose.name.lower(), epoch, passed, batches, None)
-        return Measured(metric.value(), metric.details(), passed.record())
+                self._report(purpose.name.lower(), epoch, passed, num_batches, None)
+        for part in self._group.gather_in_turns(parts):
+            metric.add(part)
+        return Measured(metric.value(), metric.details(), merged_records(self._group.gather(passed.record())))
 
     def parameters(self) -> dict[str, Tensor]:
         """Return a copy of the model's state."""
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
-    def _add_gradients(self, feed: Feed, batch: Batch, epoch: int) -> tuple[float, float]:
-        """Add a batch's gradients, and return its loss and the loss's weight; keeps nothing of the batch."""
+    def _add_gradients(self, feed: Feed, batch: Batch, epoch: int) -> LossValue:
+        """Add a batch's gradients, and return its loss; keeps nothing of the batch."""
         torch.manual_seed(_key(self._config.seed, epoch, batch.number))
         loss = self._task.loss(feed.forward(self.model, batch), batch)
         value = loss.mean.item()
@@ -120,7 +138,16 @@ class Trainer:
             )
         # Sums of several batches are divided by all weights in the end; a single mean needs no rounding.
         torch.autograd.backward(loss.mean if self._config.accumulate == 1 else loss.mean * loss.weight)
-        return value, loss.weight
+        if self._config.accumulate > 1 or self._config.clip_norm:
+            separate_gradients(self.model)
+        return LossValue(value, loss.weight)
+
+    def _finish_round(self, losses: LossSums, own: LossValue | None, rates: Iterator[float]) -> None:
+        """Add the gradients of a batch of every rank, and take a step when it is due. own: the loss here."""
+        losses.add(self._sums.add(own))
+        if losses.end_step:
+            self._sums.finish()
+            self._step(next(rates), losses.take_step_weight())
 
     def _step(self, rate: float, weight: float) -> None:
         """Take a step of the optimiser with the gradients that were added. weight: of all losses in them."""
@@ -152,12 +179,12 @@ class Trainer:
             )
             yield config.lr * factor * scheduled
 
-    def _report(self, stage: str, epoch: int, passed: _Pass, batches: Batches, loss: float | None) -> None:
-        batch = passed.num_batches
+    def _report(self, stage: str, epoch: int, passed: _Pass, num_batches: int, loss: float | None) -> None:
+        batch = min(passed.num_batches * self._group.ranks.count, num_batches)
         num_epochs = self._config.epochs
         if self._first_epoch is None:
             self._first_epoch, self._started = epoch, time.perf_counter()
-        done = epoch - self._first_epoch + (batch / len(batches) if stage == "train" else 1)
+        done = epoch - self._first_epoch + (batch / num_batches if stage == "train" else 1)
         seconds = time.perf_counter() - self._started
         seconds_left = seconds * (num_epochs - self._first_epoch - done) / done if seconds > 1 else None
         self._callback.batch_done(
@@ -166,10 +193,10 @@ class Trainer:
                 epoch=epoch,
                 num_epochs=num_epochs,
                 batch=batch,
-                num_batches=len(batches),
+                num_batches=num_batches,
                 loss=loss,
                 seconds_left=seconds_left,
-                **passed.rates(),
+                **passed.rates(batch),
             )
         )
 
@@ -200,12 +227,12 @@ class _Pass:
     def __exit__(self, *_: object) -> None:
         self._compute_seconds += time.perf_counter() - self._computing_since
 
-    def rates(self) -> dict[str, Any]:
-        """Return rates by the names of BatchProgress."""
+    def rates(self, num_batches: int) -> dict[str, Any]:
+        """Return rates by the names of BatchProgress. num_batches: that all ranks have done."""
         seconds, counts = time.perf_counter() - self._started, self._counts
         in_memory = counts.rows_hit + counts.rows_shared
         return {
-            "rate": self.num_batches / seconds,
+            "rate": num_batches / seconds,
             "unit": "batches",
             "stall_share": self._stall_seconds / seconds,
             "hit_rate": in_memory / counts.rows_requested if counts.rows_requested else None,

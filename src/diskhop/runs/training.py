@@ -21,7 +21,7 @@ from diskhop.config.train import TrainConfig
 from diskhop.derived.scratch import scratch_folder, scratch_path
 from diskhop.embedding.rows.module import RowPlace
 from diskhop.embedding.rows.opened import drop_rows, find_stored_rows, keep_rows, open_rows
-from diskhop.errors import TrainingError
+from diskhop.errors import ConfigError, TrainingError
 from diskhop.io.atomic import make_directories
 from diskhop.io.engine import open_engine
 from diskhop.nn.reproducible import reproducible
@@ -29,12 +29,12 @@ from diskhop.nn.schedules import count_plateaus
 from diskhop.protocols import Purpose
 from diskhop.run_files import LEARNED_FOLDER
 from diskhop.runs.better import is_better
-from diskhop.runs.callbacks import Callback, Callbacks, Patience
+from diskhop.runs.callbacks import Callbacks, Patience
 from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
 from diskhop.runs.context import RunContext
 from diskhop.runs.feeds import Feed, PreparedRun, Task
 from diskhop.runs.folder import ModelFolder
-from diskhop.runs.result import describe_run, make_result
+from diskhop.runs.result import describe_run, make_result, memory_of_ranks
 from diskhop.runs.schema import Schema
 from diskhop.runs.trainer import Trainer
 from diskhop.system.memory import resident_bytes
@@ -72,6 +72,7 @@ class TrainingJob:
     kind: of the run, for its files.
     task: the loss and the metric.
     prepared: the plan, and everything made for it.
+    config: all options as the run is saved with: of all ranks of a machine together.
     schema: what the model will expect of other datasets.
     has_valid, has_test: whether there is something to validate on, and to test on.
     held: bytes of graph data in memory besides the feed's, by name.
@@ -82,6 +83,7 @@ class TrainingJob:
     kind: str
     task: Task
     prepared: PreparedRun
+    config: TrainConfig
     schema: Schema
     has_valid: bool
     has_test: bool
@@ -101,7 +103,7 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
         stack.enter_context(reproducible(config.threads))
         for name, num_bytes in job.held.items():
             stack.enter_context(budget.reserve(name, num_bytes))
-        trainer = Trainer(prepared.make_model, job.task, config, context.callback)
+        trainer = Trainer(prepared.make_model, job.task, config, context.callback, context.group)
         before_bytes = max(0, resident_bytes("VmRSS") - job.resident)
         state = _begin(job, context, folder, trainer, stack)
         if folder is not None:
@@ -109,7 +111,7 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
             folder.write_plan(plan)
         context.callback.planned(plan)
         with MemoryLog() as memory, prepared.open(trainer.model) as feed:
-            epochs = _Epochs(config, job.has_valid, trainer, feed, memory, folder, context.callback)
+            epochs = _Epochs(config, job.has_valid, trainer, feed, memory, folder, context)
             state = epochs.run(state)
             trainer.model.load_state_dict(state.best_model)
             tested, testing = _test(job, trainer, feed, state)
@@ -126,12 +128,12 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
             test=tested,
             preparation=prepared.preparation,
         )
-        result |= {"best_epoch": state.best_epoch, **testing}
+        result |= {"best_epoch": state.best_epoch, **testing, **memory_of_ranks(result, context.group)}
         result |= {} if state.warm_start is None else {"warm_start": state.warm_start}
         if folder is not None:
             folder.save_model(state, config.model)
             folder.finish(state.history, result)
-    return Trained(trainer.model, config, result)
+    return Trained(trainer.model, job.config, result)
 
 
 def _test(
@@ -154,12 +156,12 @@ class _Epochs:
     feed: Feed
     memory: MemoryLog
     folder: ModelFolder | None
-    callback: Callback
+    context: RunContext
 
     def run(self, state: TrainingState) -> TrainingState:
         """Train from a state until the last epoch, or until a callback ends it."""
         patience = Patience(self.config.patience, state.history, partial(is_better, self.config.metric))
-        callback = Callbacks([patience, self.callback])
+        callback = Callbacks([patience, self.context.callback])
         is_over = patience.is_exhausted
         while state.epoch < self.config.epochs and not is_over:
             record = self._train_epoch(state)
@@ -168,7 +170,7 @@ class _Epochs:
             if self.folder is not None:
                 self.folder.commit(state)
             drop_rows(self.trainer.model, [state.model, state.best_model])
-            is_over = callback.epoch_done(record)
+            is_over = self.context.group.first(partial(callback.epoch_done, record))
         return state
 
     def _train_epoch(self, state: TrainingState) -> dict[str, Any]:
@@ -196,19 +198,27 @@ def _begin(
     job: TrainingJob, context: RunContext, folder: ModelFolder | None, trainer: Trainer, stack: ExitStack
 ) -> TrainingState:
     """Create the folder or resume its run; return the state to train from. stack: keeps learned rows on disk open."""
+    if find_stored_rows(trainer.model) and not context.group.is_alone:
+        raise ConfigError(
+            "learned features that exceed the memory are trained in one process: use a larger --memory, or one process"
+        )
     if job.warm_start is not None:
         # Before anything is written: parameters may not fit.
         job.warm_start.apply(trainer.model, trainer.optimizer)
         context.callback.announced(f"Warm start: {job.warm_start}")
     state = None
     if folder is not None and context.resume:
-        state = folder.resume(job.kind, job.prepared.config, context.dataset)
+        state = folder.resume(job.kind, job.config, context.dataset)
     elif folder is not None:
-        folder.start(job.kind, job.prepared.config, context.dataset)
+        folder.start(job.kind, job.config, context.dataset)
     if find_stored_rows(trainer.model):
         stack.enter_context(_opened_rows(job.prepared.config, context, trainer.model))
     if state is None:
-        return _first_state(folder, trainer, job.warm_start)
+        state = _first_state(folder, trainer, job.warm_start)
+        if context.group.is_alone:
+            return state
+    # The folder of the run is that of rank 0.
+    state = context.group.from_first(state)
     try:
         trainer.model.load_state_dict(state.model)
         restore_optimizer(trainer.optimizer, state.optimizer)

@@ -67,3 +67,8 @@ def read_ranks(environ: Mapping[str, str]) -> Ranks:
             f"{_LOCAL_COUNT} must be at most {_COUNT}, got {values[_LOCAL_COUNT]} of {values[_COUNT]}: {way}"
         )
     return Ranks(*values.values())
+
+
+def was_restarted(environ: Mapping[str, str]) -> bool:
+    """Whether torchrun has started the ranks again, after one of them failed."""
+    return environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"

@@ -30,6 +30,10 @@ _BLOCK_ROWS = 1 << 16
 _DRAWN_ROWS = 1 << 12
 
 
+# int64 (rows), which may repeat, and float32 (rows, dim).
+RowGradients = tuple[NodeIds, Tensor]
+
+
 def embedding_bytes(num_rows: int, dim: int) -> int:
     """Return the memory of a type's embeddings and of their Adagrad state, in bytes."""
     return num_rows * (dim + 1) * _FLOAT_BYTES
@@ -81,6 +85,8 @@ class NodeEmbeddings:
             self.values[first : first + len(block)] = block
             first += len(block)
         self._reads: list[_Read] = []
+        # Of batches, rows and their gradients, which the next step applies in this order.
+        self._gradients: list[RowGradients] = []
         self._updater = RowUpdater(torch.get_num_threads())
 
     def rows(self, ids: NodeIds) -> Tensor:
@@ -94,15 +100,25 @@ class NodeEmbeddings:
             self._reads.append(_Read(ids, found))
         return found
 
+    def take_gradients(self) -> list[RowGradients]:
+        """Return the gradients of the rows that were read; the next step does not know them any more."""
+        found = [(each.ids, each.rows.grad) for each in self._reads if each.rows.grad is not None]
+        self._reads = []
+        return found
+
+    def add_gradients(self, gradients: list[RowGradients]) -> None:
+        """Add gradients of rows to the next step, those of this process or of another one."""
+        self._gradients += gradients
+
     def step(self, lr: float = DEFAULT_LR, weight: float = 1.0) -> None:
         """Update the rows that were read since the last step, by their gradients, with synchronous Adagrad.
 
         weight: gradients are divided by it.
         """
-        reads = [(each.ids, each.rows.grad) for each in self._reads if each.rows.grad is not None]
-        self._reads = []
-        if reads:
-            ids, grads = np.concatenate([ids for ids, _ in reads]), torch.cat([grad for _, grad in reads])
+        self.add_gradients(self.take_gradients())
+        found, self._gradients = self._gradients, []
+        if found:
+            ids, grads = np.concatenate([ids for ids, _ in found]), torch.cat([grad for _, grad in found])
             if weight != 1.0:
                 grads /= weight
             self._updater.update(self.values, self.squares, torch.from_numpy(ids), grads, lr, EPSILON)
@@ -121,6 +137,17 @@ class LearnedRows(nn.Module):
     def forward(self, ids: NodeIds) -> Tensor:
         """Return a batch's rows; see NodeEmbeddings.rows()."""
         return self._embeddings.rows(ids)
+
+    def hold_batches(self, held: bool) -> None:
+        """See FollowsBatches: rows change in steps alone."""
+
+    def take_batch(self) -> list[RowGradients]:
+        """See FollowsBatches."""
+        return self._embeddings.take_gradients()
+
+    def add_batch(self, taken: list[RowGradients]) -> None:
+        """See FollowsBatches."""
+        self._embeddings.add_gradients(taken)
 
     def step(self, lr: float = DEFAULT_LR, weight: float = 1.0) -> None:
         """Update the rows that were read; see NodeEmbeddings.step()."""

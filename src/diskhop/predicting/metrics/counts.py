@@ -30,6 +30,12 @@ class ClassCounts:
         if self.matrix is not None:
             np.add.at(self.matrix, (labels, predicted), 1)
 
+    def merge(self, other: ClassCounts) -> None:
+        """Add the nodes of another one without a matrix."""
+        self._right += other._right
+        self._predicted += other._predicted
+        self._support += other._support
+
     def values(self) -> dict[str, Any]:
         """Return accuracy and F1. Macro F1 is the mean over the classes that occur among labels or predictions."""
         occurs = self._support + self._predicted > 0
@@ -57,6 +63,10 @@ class TaskCounts:
         is_right = (is_predicted == is_positive) & is_known
         found = (is_predicted & is_positive, is_predicted, is_positive, is_right, is_known)
         self._counts += np.stack([each.sum(axis=0) for each in found])
+
+    def merge(self, other: TaskCounts) -> None:
+        """Add the nodes of another one."""
+        self._counts += other._counts
 
     def values(self) -> dict[str, Any]:
         """Return accuracy over all labels, and F1. Macro F1 is the mean over tasks with a label."""

@@ -21,20 +21,32 @@ class ValueErrors:
         self._means = np.zeros(num_columns)
         self._deviations = np.zeros(num_columns)
 
+    @property
+    def num_columns(self) -> int:
+        """Number of columns."""
+        return len(self._counts)
+
     def update(self, values: Values, labels: NDArray[Any]) -> None:
         """Add nodes. values: (nodes, columns). labels: (nodes, columns), NaN for none."""
+        added = ValueErrors(self.num_columns)
         is_known = ~np.isnan(labels)
         known = np.where(is_known, labels, 0).astype(np.float64)
         errors = np.where(is_known, values - known, 0)
-        self._absolute += np.abs(errors).sum(axis=0)
-        self._squared += np.square(errors).sum(axis=0)
-        counts = is_known.sum(axis=0)
-        total = self._counts + counts
-        means = known.sum(axis=0) / np.maximum(counts, 1)
-        deviations = np.square(np.where(is_known, known - means, 0)).sum(axis=0)
-        gap = means - self._means
-        share = counts / np.maximum(total, 1)
-        self._deviations += deviations + np.square(gap) * self._counts * share
+        added._absolute = np.abs(errors).sum(axis=0)
+        added._squared = np.square(errors).sum(axis=0)
+        added._counts = is_known.sum(axis=0)
+        added._means = known.sum(axis=0) / np.maximum(added._counts, 1)
+        added._deviations = np.square(np.where(is_known, known - added._means, 0)).sum(axis=0)
+        self.merge(added)
+
+    def merge(self, other: ValueErrors) -> None:
+        """Add the nodes of another one."""
+        self._absolute += other._absolute
+        self._squared += other._squared
+        total = self._counts + other._counts
+        gap = other._means - self._means
+        share = other._counts / np.maximum(total, 1)
+        self._deviations += other._deviations + np.square(gap) * self._counts * share
         self._means += gap * share
         self._counts = total
 

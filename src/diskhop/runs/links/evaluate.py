@@ -204,7 +204,7 @@ class _Measuring:
                 measured.batch(batch_size, DrawKey(self._config.seed, purpose, 0, number))
                 for number in range(first, last)
             ]
-            measure.update(self._score(batches), None)
+            measure.add(measure.part(self._score(batches)))
             self._progress(f"scoring {part} edges", min(last * batch_size, len(links)), len(links))
         return dict(measure.details())
 

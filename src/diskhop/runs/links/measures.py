@@ -23,6 +23,8 @@ from diskhop.predicting.metrics.ranking import Sides, average_precision, roc_auc
 # Two scores of an edge and its negative, each sorted in a copy; or counts of both ends.
 BYTES_PER_EDGE = 64
 
+_SidesOfBatch = tuple[NDArray[np.float32], NDArray[np.float32]]
+
 
 class PairScores(NamedTuple):
     """Scores of the links of a batch.
@@ -55,10 +57,14 @@ class PairMeasure:
         self._positives: list[NDArray[np.float32]] = []
         self._negatives: list[NDArray[np.float32]] = []
 
-    def update(self, outputs: PairScores, _batch: Any) -> None:
-        """Add a batch."""
-        self._positives.append(outputs.positives.numpy().copy())
-        self._negatives.append(outputs.negatives.numpy().ravel().copy())
+    def part(self, outputs: PairScores, _batch: Any = None) -> _SidesOfBatch:
+        """See feeds.Measure."""
+        return outputs.positives.numpy().copy(), outputs.negatives.numpy().ravel().copy()
+
+    def add(self, part: _SidesOfBatch) -> None:
+        """See feeds.Measure."""
+        self._positives.append(part[0])
+        self._negatives.append(part[1])
 
     def value(self) -> float:
         """Return the metric of everything added."""
@@ -88,10 +94,13 @@ class RankMeasure:
         self._num_edges = num_edges
         self._ranks: list[Ranks] = []
 
-    def update(self, outputs: RankScores, _batch: Any) -> None:
-        """Add a batch."""
-        for scores in (outputs.tails, outputs.heads):
-            self._ranks.append(rank_among(outputs.positives, scores))
+    def part(self, outputs: RankScores, _batch: Any = None) -> list[Ranks]:
+        """See feeds.Measure."""
+        return [rank_among(outputs.positives, scores) for scores in (outputs.tails, outputs.heads)]
+
+    def add(self, part: list[Ranks]) -> None:
+        """See feeds.Measure."""
+        self._ranks += part
 
     def value(self) -> float:
         """Return the metric of everything added."""

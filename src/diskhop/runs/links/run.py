@@ -20,6 +20,7 @@ from diskhop.runs.links.objective import LinkObjective
 from diskhop.runs.links.prepare import held_bytes, prepare_links
 from diskhop.runs.links.task import LinkTask, read_link_task
 from diskhop.runs.schema import Schema, schema_of
+from diskhop.runs.shares import prepare_in_turns, share_of, shared_budget, whole_of
 from diskhop.runs.training import Trained, TrainingJob, run_job
 
 
@@ -66,14 +67,20 @@ def train_links(steps: LinkSteps, context: RunContext, config: LinkConfig, task:
         raise ConfigError(
             "--lr-schedule plateau needs validation edges, and the split has none: use --lr-schedule cosine"
         )
-    budget = Budget(config.memory_bytes)
-    prepared = steps.prepare(dataset, config, task, budget, context.callback)
+    ranks, split = context.group.ranks, task
+    share = share_of(config, ranks)
+    budget = Budget(share.memory_bytes)
+    with shared_budget(config, ranks):
+        prepared = prepare_in_turns(
+            share, context.group, lambda each: steps.prepare(dataset, each, split, budget, context.callback)
+        )
     planned = prepared.config
     assert isinstance(planned, LinkConfig)
     job = TrainingJob(
         kind=steps.kind,
         task=LinkObjective(planned, task.num_nodes, task.num_edges),
         prepared=prepared,
+        config=whole_of(planned, config, ranks),
         schema=steps.schema(dataset, planned),
         has_valid=Purpose.VALID in task.used,
         has_test=Purpose.TEST in task.used,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ class Metric(Protocol):
 
     def update(self, scores: Scores, labels: Labels) -> None:
         """Add a batch."""
+
+    def merge(self, other: Self) -> None:
+        """Add what another one has."""
 
     def value(self) -> float:
         """Return the metric of everything added."""
@@ -52,6 +55,11 @@ class Accuracy:
             self._num_right += int((((scores > 0) == (labels > 0.5)) & is_known).sum())
             self._num_labels += int(is_known.sum())
 
+    def merge(self, other: Accuracy) -> None:
+        """See Metric."""
+        self._num_right += other._num_right
+        self._num_labels += other._num_labels
+
     def value(self) -> float:
         """Return the accuracy, 0 to 1. Raises ConfigError without a labelled node."""
         if self._num_labels == 0:
@@ -72,6 +80,13 @@ class F1:
             num_columns = scores.shape[1]
             self._counts = ClassCounts(num_columns, with_matrix=False) if labels.ndim == 1 else TaskCounts(num_columns)
         self._counts.update(scores, labels)  # type: ignore[arg-type]  # int64 for classes, float32 for tasks
+
+    def merge(self, other: F1) -> None:
+        """See Metric."""
+        if self._counts is None:
+            self._counts = other._counts
+        elif other._counts is not None:
+            self._counts.merge(other._counts)  # type: ignore[arg-type]  # both of classes, or both of tasks
 
     def value(self) -> float:
         """Return the score, 0 to 1. Raises ConfigError without a labelled node."""
@@ -100,6 +115,11 @@ class Ranking:
         self._scores.append(scores.astype(np.float32))
         self._labels.append(labels.astype(np.float32))
 
+    def merge(self, other: Ranking) -> None:
+        """See Metric."""
+        self._scores += other._scores
+        self._labels += other._labels
+
     def value(self) -> float:
         """Return the value, 0 to 1. Raises ConfigError if no task has both classes."""
         scores, labels = np.concatenate(self._scores), np.concatenate(self._labels)
@@ -126,6 +146,13 @@ class Error:
         if self._errors is None:
             self._errors = ValueErrors(scores.shape[1])
         self._errors.update(scores, labels)
+
+    def merge(self, other: Error) -> None:
+        """See Metric."""
+        if other._errors is not None:
+            if self._errors is None:
+                self._errors = ValueErrors(other._errors.num_columns)
+            self._errors.merge(other._errors)
 
     def value(self) -> float:
         """Return the error. Raises ConfigError without a labelled node."""

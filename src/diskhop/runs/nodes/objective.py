@@ -7,7 +7,7 @@ standard deviation of the training nodes; metrics and predictions are in the lab
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,19 +40,29 @@ _WANTED = {
 
 
 class LabelMeasure:
-    """A metric of outputs against the labels of their nodes. scaling: units of values; None for other outputs."""
+    """A metric of outputs against the labels of their nodes; see feeds.Measure.
 
-    def __init__(self, metric: Metric, labels: NDArray[Any], scaling: Scaling | None = None) -> None:
-        self._metric = metric
+    make: returns a new metric. scaling: units of values; None for other outputs.
+    """
+
+    def __init__(self, make: Callable[[], Metric], labels: NDArray[Any], scaling: Scaling | None = None) -> None:
+        self._make = make
+        self._metric = make()
         self._labels = labels
         self._scaling = scaling
 
-    def update(self, outputs: Tensor, batch: Batch) -> None:
-        """Add a batch."""
+    def part(self, outputs: Tensor, batch: Batch) -> Metric:
+        """Return the metric of a batch."""
         values = outputs.numpy()
         if self._scaling is not None:
             values = self._scaling.restored(values)
-        self._metric.update(values, self._labels[batch.nodes])
+        metric = self._make()
+        metric.update(values, self._labels[batch.nodes])
+        return metric
+
+    def add(self, part: Metric) -> None:
+        """Add a batch's metric."""
+        self._metric.merge(part)
 
     def value(self) -> float:
         """Return the metric of everything added."""
@@ -91,7 +101,7 @@ class Objective:
 
     def measure(self, metric: str, _purpose: Purpose) -> LabelMeasure:
         """See feeds.Task; metric: a name in METRICS."""
-        return LabelMeasure(METRICS[metric].make(), self.labels, self.scaling)
+        return LabelMeasure(METRICS[metric].make, self.labels, self.scaling)
 
 
 def make_objective(config: TrainConfig, dataset: Dataset, task: NodeTask, scaling: Scaling | None = None) -> Objective:

@@ -24,6 +24,7 @@ from diskhop.runs.nodes.objective import make_objective, require_task
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.warm_start import WarmStart, open_warm_start
 from diskhop.runs.schema import read_schema, schema_of
+from diskhop.runs.shares import prepare_in_turns, share_of, shared_budget, whole_of
 from diskhop.runs.training import Trained, TrainingJob, run_job
 
 Prepare = Callable[[Dataset, Any, NodeTask, Budget, Callback], PreparedRun]
@@ -46,19 +47,26 @@ def train_nodes(
     if out is not None and not context.resume:
         require_new_folder(out)
     warm_start = _open_warm_start(context, folder, config)
+    whole, config = config, share_of(config, context.group.ranks)
     budget = Budget(config.memory_bytes)
     task = task or read_task(labelled, split=config.split, evaluate=config.evaluate, memory_bytes=config.memory_bytes)
     _require_measurable(task, config)
-    prepared = prepare(dataset, config, task, budget, context.callback)
+    with shared_budget(whole, context.group.ranks):
+        read = task
+        prepared = prepare_in_turns(
+            config, context.group, lambda each: prepare(dataset, each, read, budget, context.callback)
+        )
     assert task.labels is not None, "there is no plan for a budget without room for labels"
     config = prepared.config
-    objective = make_objective(config, labelled, task, _scaling_so_far(context, folder, warm_start))
+    scaling = context.group.first(lambda: _scaling_so_far(context, folder, warm_start))
+    objective = make_objective(config, labelled, task, scaling)
     schema = schema_of(dataset, getattr(config, "features", ""), config.seed, getattr(config, "target", ""))
     schema = replace(schema, scaling=objective.scaling)
     job = TrainingJob(
         kind=kind,
         task=objective,
         prepared=prepared,
+        config=whole_of(config, whole, context.group.ranks),
         schema=schema,
         has_valid=task.seeds.valid is not None,
         has_test=task.seeds.test is not None,

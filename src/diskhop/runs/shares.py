@@ -1,0 +1,104 @@
+"""How the ranks of a run share a machine, and how they prepare a run without getting in each other's way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar, cast
+
+from diskhop.budget import format_bytes
+from diskhop.config.train import SampledConfig, TrainConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import BudgetError, ConfigError
+from diskhop.runs.distributed import Group
+from diskhop.runs.feeds import PreparedRun
+from diskhop.runtime.ranks import Ranks
+
+ConfigT = TypeVar("ConfigT", bound=TrainConfig)
+
+
+def require_shareable(config: TrainConfig, ranks: Ranks) -> None:
+    """Refuse options with which several ranks would not train as one process does."""
+    if config.accumulate % ranks.count:
+        least = -(-config.accumulate // ranks.count) * ranks.count
+        raise ConfigError(
+            f"--accumulate must be a multiple of {ranks.count} processes, which compute as many batches at a time, got "
+            f"{config.accumulate}: use --accumulate {least}"
+        )
+    if ranks.count > 1 and isinstance(config, SampledConfig) and config.store == "shared" and not config.ordered:
+        raise ConfigError(
+            f"--store shared delivers batches in any order, so results of {ranks.count} processes would vary between "
+            "runs: add --ordered"
+        )
+
+
+def require_same_dataset(dataset: Dataset, group: Group) -> None:
+    """Refuse ranks with different datasets: rank 0 raises ConfigError, which ends the others."""
+    for rank, (found, path) in enumerate(group.gather((dataset.hash, str(dataset.path)))):
+        if found != dataset.hash and group.ranks.is_first:
+            raise ConfigError(
+                f"{path}: process {rank} has another dataset there (hash {found}) than process 0 has in {dataset.path} "
+                f"(hash {dataset.hash}); copy the same dataset to every machine"
+            )
+
+
+def share_of(config: ConfigT, ranks: Ranks) -> ConfigT:
+    """Return the options of one rank: its share of the machine's memory and threads."""
+    if ranks.local_count == 1:
+        return config
+    count = ranks.local_count
+    shared = replace(config, memory_bytes=config.memory_bytes // count, threads=max(1, config.threads // count))
+    if isinstance(shared, SampledConfig):
+        shared = replace(shared, cache_bytes=shared.cache_bytes // count)
+    return shared
+
+
+def whole_of(planned: ConfigT, config: ConfigT, ranks: Ranks) -> ConfigT:
+    """Return the options that a run is saved with. planned: what a rank's share became. config: of the machine."""
+    return planned if ranks.count == 1 else _with_machine(planned, config)
+
+
+def prepare_in_turns(config: ConfigT, group: Group, prepare: Callable[[ConfigT], PreparedRun]) -> PreparedRun:
+    """Prepare a run on rank 0, then on the first rank of each machine, then on the others.
+
+    Later ranks use the files that earlier ones have made, and run what rank 0 has planned.
+
+    config: options of this rank.
+    """
+    if group.is_alone:
+        return prepare(config)
+    prepared: PreparedRun | None = None
+    planned = config
+    for is_turn in (group.ranks.is_first, group.ranks.local_rank == 0, True):
+        if is_turn and prepared is None:
+            prepared = prepare(_with_machine(planned, config))
+        planned = group.from_first(planned if prepared is None else cast(ConfigT, prepared.config))
+        group.wait()
+    assert prepared is not None
+    return prepared
+
+
+@contextmanager
+def shared_budget(config: TrainConfig, ranks: Ranks) -> Iterator[None]:
+    """Turn a share of the memory that is too small into the smallest memory that works. config: of the machine."""
+    try:
+        yield
+    except BudgetError as error:
+        count = ranks.local_count
+        if count == 1 or error.smallest_bytes is None:
+            raise
+        smallest_bytes = count * error.smallest_bytes
+        raise BudgetError(
+            f"--memory {format_bytes(config.memory_bytes)} is too small for {count} processes on one machine, each of "
+            f"which needs its share; the smallest that works is --memory {-(-smallest_bytes // 1_000_000)}MB",
+            smallest_bytes,
+        ) from error
+
+
+def _with_machine(config: ConfigT, other: ConfigT) -> ConfigT:
+    """Return a configuration with another one's memory and threads."""
+    own = replace(config, memory_bytes=other.memory_bytes, threads=other.threads)
+    if isinstance(own, SampledConfig) and isinstance(other, SampledConfig):
+        own = replace(own, cache_bytes=other.cache_bytes)
+    return own

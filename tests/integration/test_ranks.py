@@ -1,0 +1,132 @@
+"""Any number of ranks trains the model of one process that accumulates as many batches, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diskhop.dataset.dataset import Dataset
+from diskhop.runs.start import train
+from diskhop.stores.stores import STORES
+from tests.ranks import RanksJob, folders_of, run_jobs
+from tests.runs import assert_same_run, import_arrays, random_arrays, small_graph
+from tests.typed_graphs import typed_dataset
+
+# Five batches: the last step of two ranks has a batch of one of them.
+OPTIONS: dict[str, Any] = {
+    "model": "sage",
+    "hidden": 16,
+    "batch_size": 60,
+    "epochs": 2,
+    "memory_bytes": 400_000_000,
+    "engine": "threads",
+    "matmul": "blas",
+    "eval_batch_size": 50,
+}
+OF_TABLES: dict[str, Any] = {"hops": 2, "direction": "both", "eval_batch_size": None}
+OF_TYPES: dict[str, Any] = {"model": "hetero-sage", "batch_size": 9, "fanout": (3, 2)}
+LINKS: dict[str, Any] = {"task": "link", "fanout": (4, 4), "batch_size": 700, "eval_batch_size": 500}
+
+
+class Case:
+    """Ranks, a graph, and options besides OPTIONS."""
+
+    def __init__(self, count: int, graph: str = "sbm", **options: Any) -> None:
+        self.count = count
+        self.graph = graph
+        self.options = options
+
+
+CASES = {
+    "sage": Case(2, clip_norm=0.5, lr_schedule="cosine", warmup=1),
+    "gcn": Case(2, model="gcn", norm="batch"),
+    "gat": Case(2, model="gat", heads=2, class_weights="1,2,3,.5"),
+    "sign": Case(2, model="sign", **OF_TABLES),
+    "three ranks": Case(3, accumulate=6),
+    "four ranks": Case(4, sampler="labor"),
+    "learned rows": Case(2, "typed", **OF_TYPES),
+    "links": Case(2, **{**LINKS, "model": "gcn"}),
+}
+SLOW_CASES = {
+    **{f"store {name}": Case(2, store=name, ordered=name == "shared") for name in STORES},
+    **{model: Case(3, model=model, **OF_TABLES) for model in ("sgc", "hoga")},
+    "chunks from disk": Case(2, model="sign", **OF_TABLES, placement="disk", shuffle="chunks"),
+    "packed ahead": Case(2, store="packed", disk_bytes=10**9),
+    "reused samples": Case(2, store="packed", reuse=True, epochs=3),
+    "chosen nodes": Case(2, sampler="saint-node", sample_coverage=5),
+    "partitions": Case(2, sampler="marius"),
+    "ranks of links": Case(3, **LINKS, metric="mrr"),
+    "values": Case(2, "values", task="regression", metric="r2"),
+    "tasks": Case(3, "values", metric="f1_macro"),
+    "attention": Case(4, "typed", **{**OF_TYPES, "model": "hgt", "heads": 2}),
+}
+
+
+@pytest.fixture(scope="module")
+def graphs(module_folder: Path) -> dict[str, Dataset]:
+    arrays = random_arrays(300)
+    return {
+        "sbm": small_graph(module_folder / "sbm"),
+        "typed": typed_dataset(module_folder / "typed")[1],
+        "values": import_arrays(module_folder, "values", **{**arrays, "y": arrays["x"][:, :2] > 0.5}),
+    }
+
+
+def run_cases(cases: dict[str, Case], graphs: dict[str, Dataset], folder: Path) -> None:
+    """Train every case in one process, with the threads of a rank, and in ranks."""
+    jobs = []
+    for name, case in cases.items():
+        options = {**OPTIONS, **case.options}
+        if options["eval_batch_size"] is None:
+            del options["eval_batch_size"]
+        alone = {"accumulate": case.count, **options, "threads": 1}
+        train(graphs[case.graph], out=folder / f"{name} alone", **alone)
+        options |= {"dataset": str(graphs[case.graph].path), "threads": case.count}
+        jobs.append(RanksJob(case.count, options, outs=folders_of(folder / name)))
+    assert run_jobs(jobs) == [[""] * job.ranks for job in jobs]
+
+
+@pytest.fixture(scope="module")
+def trained(graphs: dict[str, Dataset], module_folder: Path) -> Path:
+    run_cases(CASES, graphs, module_folder)
+    return module_folder
+
+
+@pytest.fixture(scope="module")
+def slowly_trained(graphs: dict[str, Dataset], module_folder: Path) -> Path:
+    run_cases(SLOW_CASES, graphs, module_folder)
+    return module_folder
+
+
+def result_of(run: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((run / "result.json").read_text())
+    return result
+
+
+def assert_equal_runs(folder: Path, name: str, count: int) -> None:
+    """Models, losses, validation, test and the batches that were trained on."""
+    alone, run = folder / f"{name} alone", folder / name
+    assert_same_run(alone, run)
+    expected, found = result_of(alone), result_of(run)
+    assert found["test"] == expected["test"]
+    for one, other in zip(expected["epochs"], found["epochs"], strict=True):
+        assert other["valid"] == one["valid"]
+        for counted in ("batches", "rows_requested", "bytes_needed"):
+            assert other[counted] == one[counted]
+            assert other["validation"][counted] == one["validation"][counted]
+    assert found["ranks"]["count"] == len(found["ranks"]["per_rank"]) == count
+    assert not [each for each in folders_of(run)[1:] if Path(each).exists()], "rank 0 alone writes"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ranks_train_the_model_of_one_process(trained: Path, name: str) -> None:
+    assert_equal_runs(trained, name, CASES[name].count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW_CASES)
+def test_every_store_and_sampler_trains_the_same_in_ranks(slowly_trained: Path, name: str) -> None:
+    assert_equal_runs(slowly_trained, name, SLOW_CASES[name].count)
