@@ -251,6 +251,8 @@ class Simulation:
             # One page per list: which lists are in the page cache is unknown.
             num_lists = float(sum(self.trace.middle.num_sampled_nodes[:-1]))
             return ListsRead(num_lists, _PAGE_BYTES * num_lists, self.trace.sample_seconds)
+        if self.trace.lists is not None:
+            return self._estimate_lists(plan)  # as exact as sampling again, which takes seconds
         cache_bytes = plan.topology_cache_bytes
         if cache_bytes not in self._lists:
             self._lists[cache_bytes] = measure_lists(

@@ -26,6 +26,7 @@ from diskhop.stores.costs import Scenario, overlap
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.room import STAGING_BYTES, StoreRoom, StoreWishes
+from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
 from diskhop.system.memory import buffer_bytes
 
 # Cached rows take a little more than their bytes: places, and when each was last accessed.
@@ -195,7 +196,14 @@ def simulate_group(kind: StoreKind, scenario: Scenario) -> Prediction:
     num_rows = {part.name: sum(map(len, _ids_of(scenario.trace, part))) for part in table.parts}
     largest = max(table.parts, key=lambda part: num_rows[part.name] * part.table.row_bytes)
     used = [part for part in table.parts if part is largest or num_rows[part.name]]
-    predicted = [kind.simulate(_scenario_of(scenario, share, part, is_first=part is largest)) for part in used]
+    ids = {part.name: _ids_of(scenario.trace, part) for part in used}
+    in_flight = _in_flight_of(scenario, used, ids, largest)
+    predicted = [
+        kind.simulate(
+            _scenario_of(scenario, share, part, ids[part.name], in_flight[part.name], is_first=part is largest)
+        )
+        for part in used
+    ]
     return _together(predicted, [num_rows[part.name] for part in used])
 
 
@@ -208,10 +216,25 @@ def _ids_of(trace: ShortTrace, part: TablePart) -> list[Any]:
     return found
 
 
-def _scenario_of(scenario: Scenario, share: GroupShare, part: TablePart, *, is_first: bool) -> Scenario:
+def _in_flight_of(
+    scenario: Scenario, parts: Sequence[TablePart], ids: Mapping[str, list[Any]], first: TablePart
+) -> dict[str, int]:
+    """Divide the memory of batches in flight, each of which has the rows of all types. first: has the blocks, too."""
+    count = len(scenario.trace.node_ids)
+    weights = {}
+    for part in parts:
+        num_rows = sum(map(len, ids[part.name])) / count
+        weights[part.name] = num_rows * (part.table.row_bytes + BYTES_PER_ROW_IN_FLIGHT)
+    weights[first.name] += buffer_bytes(int(scenario.trace.block_bytes))
+    total = max(1.0, sum(weights.values()))
+    return {name: int(scenario.plan.bytes_in_flight * weight / total) for name, weight in weights.items()}
+
+
+def _scenario_of(
+    scenario: Scenario, share: GroupShare, part: TablePart, ids: list[Any], bytes_in_flight: int, *, is_first: bool
+) -> Scenario:
     own = share.parts[part.name]
-    trace, machine = scenario.trace, scenario.machine
-    trace = replace(trace, node_ids=tuple(_ids_of(trace, part)))
+    trace, machine = replace(scenario.trace, node_ids=tuple(ids)), scenario.machine
     copy_seconds = machine.copy_seconds * part.table.row_bytes / scenario.table.row_bytes
     machine = replace(machine, copy_seconds=copy_seconds)
     if not is_first:
@@ -223,7 +246,7 @@ def _scenario_of(scenario: Scenario, share: GroupShare, part: TablePart, *, is_f
         trace=trace,
         table=part.table,
         table_alignment=File(str(part.table.path), "read").offset_alignment,
-        plan=replace(scenario.plan, share=own.share, staging_bytes=own.staging_bytes),
+        plan=replace(scenario.plan, share=own.share, staging_bytes=own.staging_bytes, bytes_in_flight=bytes_in_flight),
         machine=machine,
         pinned=pinned,
         counting_bytes=scenario.counting_bytes if is_first else 0,
