@@ -102,14 +102,20 @@ def _list_curve(
     files: TopologyFiles, lists: AnyTopology, middle: SampledBatch, budget: Budget, engine: Engine
 ) -> ListCurve | None:
     """Find what a batch reads of lists on disk, for any cache of them, if the graph has types and memory suffices."""
-    types = files.types
-    counting_bytes = _BYTES_PER_COUNT * (files.num_nodes + files.num_lists) + PICK_LISTS_BYTES
-    if types is None or types.is_single or counting_bytes > budget.available_bytes:
+    types, counting_bytes = files.types, _counting_bytes(files)
+    if types is None or not counting_bytes or counting_bytes > budget.available_bytes:
         return None
     with budget.reserve("counting neighbours", counting_bytes):
         out_degrees = counts_by_list(count_neighbors(files, engine, BufferPool(0)), types)
         positions, num_drawn = middle.edge_positions, middle.num_sampled_edges
         return list_curve(lists.indptr, out_degrees, positions, num_drawn, np.dtype(files.index_dtype).itemsize)
+
+
+def _counting_bytes(files: TopologyFiles) -> int:
+    """Return the memory of finding what a batch reads of lists; 0 for a graph without types, where it is measured."""
+    if files.types is None or files.types.is_single:
+        return 0
+    return _BYTES_PER_COUNT * (files.num_nodes + files.num_lists) + PICK_LISTS_BYTES
 
 
 def _batches(workload: Workload, count: int) -> Iterator[tuple[int, BatchSeeds]]:
@@ -149,6 +155,8 @@ def _open_lists(
                 yield topology
             return
         room_bytes -= sum(columns_bytes(files.columns, "cached").values())
+        # Leaves enough to compute what any cache of lists reads: sampling again for each takes seconds.
+        room_bytes -= _counting_bytes(files)
         cache_bytes = min(room_for_lists(files, room_bytes - sizes.hop_read_bytes), list_bytes(files))
         if cache_bytes < 0:
             with open_topology(files, "mapped", engine, budget) as topology:
