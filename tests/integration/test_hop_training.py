@@ -166,10 +166,10 @@ def test_half_precision_tables_learn_as_well(dataset: Dataset) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"fanout": (4, 4)}, "option 'fanout' is for sage, gcn, gat, not for model 'sign': remove it"),
-        ({"store": "direct"}, "option 'store' is for sage, gcn, gat, not for model 'sign'"),
-        ({"reuse": True}, "option 'reuse' is for sage, gcn, gat"),
-        ({"model": "sage"}, "option 'hops' is for sgc, sign, hoga, not for model 'sage'"),
+        ({"fanout": (4, 4)}, "--fanout is for sage, gcn, gat, not for model 'sign': remove it"),
+        ({"store": "direct"}, "--store is for sage, gcn, gat, not for model 'sign'"),
+        ({"reuse": True}, "--reuse is for sage, gcn, gat"),
+        ({"model": "sage"}, "--hops is for sgc, sign, hoga, not for model 'sage'"),
         ({"hops": 0}, "hops must be from 1 to 100, got 0"),
         ({"operators": ("laplace",)}, "unknown operator 'laplace'.*sgc, sign, row, ppr, heat"),
         ({"operators": ("sign", "sign")}, "sign is given more than once"),
@@ -205,7 +205,7 @@ def test_a_budget_too_small_names_the_smallest(dataset: Dataset, tmp_path: Path)
 
 
 def test_packing_is_not_for_hop_models(dataset: Dataset) -> None:
-    with pytest.raises(ConfigError, match="option 'store' is for sage, gcn, gat, not for model 'sign'"):
+    with pytest.raises(ConfigError, match="--model sign has no batches to pack; use --model sage"):
         pack(dataset, **without("direction"))
 
 

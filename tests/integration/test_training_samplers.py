@@ -167,7 +167,7 @@ def test_options_that_do_not_fit_are_refused_in_one_line(
     with pytest.raises(ConfigError, match=error) as raised:
         run(dataset, tmp_path / "run", **options)
     assert "\n" not in str(raised.value)
-    with pytest.raises(ConfigError, match="option 'sampler' is for sage, gcn, gat"):
+    with pytest.raises(ConfigError, match="--sampler is for sage, gcn, gat"):
         train(dataset, model="sgc", sampler="labor", epochs=1)
 
 

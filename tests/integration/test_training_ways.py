@@ -112,7 +112,7 @@ def test_graphs_without_weights_and_other_models_are_refused(tmp_path: Path) -> 
         run(graph, tmp_path / "run", weighted=True)
     with pytest.raises(ConfigError, match="subgraph_type"):
         run(graph, tmp_path / "run", subgraph_type="whole")
-    with pytest.raises(ConfigError, match="option 'weighted' is for sage, gcn, gat"):
+    with pytest.raises(ConfigError, match="--weighted is for sage, gcn, gat"):
         train(graph, model="sgc", weighted=True, epochs=1)
     arrays = random_arrays()
     negative = import_arrays(tmp_path, **arrays, edge_weight=-np.ones(arrays["edge_index"].shape[1], np.float32))

@@ -136,7 +136,7 @@ def test_missing_opposites_are_added_by_default(dataset: Dataset) -> None:
         ({"target": "paper,cites,paper"}, "no such node type, only author, paper, venue; to learn edges.*--task link"),
         ({"target": "venue"}, "--target venue.*no labels.*--target paper"),
         ({"model": "sage"}, "--model sage is for graphs of one type.*hetero-sage"),
-        ({"model": "sgc"}, "option 'fanout' is for hetero-sage, rgcn, .*, not for hop tables: remove it"),
+        ({"model": "sgc"}, "--fanout is for hetero-sage, rgcn, .*, not for model 'sgc': remove it"),
         ({"reverse": ("likes",)}, "--reverse likes.*no such edge type, only"),
         ({"type_fanout": ("paper__likes__paper=1,1",)}, "'paper__likes__paper', which the graph does not have"),
         ({"type_fanout": ("paper__cites__paper=1",)}, "1 counts, and the sampler 2 hops"),

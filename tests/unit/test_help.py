@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diskhop.cli.commands import PANEL_OF
-from diskhop.cli.options import main_flag, spell_options
+from diskhop.cli.options import spell_options
 from diskhop.config import learning
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.link import LINK_METRICS, LinkConfig
@@ -104,7 +104,7 @@ def test_commands_of_a_run_take_all_of_its_options(
 ) -> None:
     for kind in kinds:
         for field in fields(kind):
-            assert f" {main_flag(option_fields(kind)[field.name])} " in pages[command]
+            assert f" {option_fields(kind)[field.name].main_flag} " in pages[command]
 
 
 def test_options_are_written_as_the_command_line_takes_them() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, Overwrite, main_flag, takes_options
+from diskhop.cli.options import COMMON, Json, Overwrite, takes_options
 from diskhop.cli.output import budget_of, print_json, print_pairs, stderr
 from diskhop.config.options import option_fields
 from diskhop.config.train import TrainConfig
@@ -81,7 +81,7 @@ def _config(kind: str, given: dict[str, Any]) -> GraphConfig:
 
 
 def _typed_config(given: dict[str, Any]) -> TypedConfig:
-    unfit = [main_flag(option_fields(GraphConfig)[name]) for name in given if name not in option_fields(TypedConfig)]
+    unfit = [option_fields(GraphConfig)[name].main_flag for name in given if name not in option_fields(TypedConfig)]
     if unfit:
         raise ConfigError(f"{unfit[0]} has no effect on kind '{TYPED}'; leave it out")
     return TypedConfig(**given)

@@ -123,19 +123,14 @@ def spell_options(given: Mapping[str, Any], *kinds: type[Any]) -> list[str]:
     return [word for name, value in given.items() for word in _spell_option(fields[name], value)]
 
 
-def main_flag(option: OptionField) -> str:
-    """The flag that gives an option, or turns it on."""
-    return option.flag.partition("/")[0]
-
-
 def _spell_option(option: OptionField, value: Any) -> list[str]:
     if option.type is bool:
         return [option.flag.split("/")[0 if value else 1]]
     if option.name.endswith("_bytes"):
-        return [main_flag(option), _spell_bytes(value)]
+        return [option.main_flag, _spell_bytes(value)]
     if option.type == tuple[str, ...] and option.parse is None:
-        return [word for each in value for word in (main_flag(option), each)]
-    return [main_flag(option), spell(value)]
+        return [word for each in value for word in (option.main_flag, each)]
+    return [option.main_flag, spell(value)]
 
 
 def _spell_bytes(num_bytes: int) -> str:
@@ -147,7 +142,7 @@ def _spell_bytes(num_bytes: int) -> str:
 
 def _value(option: OptionField, text: Any) -> Any:
     """Turn what the user gave into the option's value. Raises ConfigError that names the flag."""
-    flag = main_flag(option)
+    flag = option.main_flag
     if option.parse is not None:
         try:
             text = option.parse(text)

@@ -11,7 +11,7 @@ import typer
 
 from diskhop.budget import format_bytes
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, Preset, main_flag, spell_options, takes_options
+from diskhop.cli.options import COMMON, Json, Preset, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, print_table, stdout
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.link import LinkConfig
@@ -85,7 +85,7 @@ def _require_options(
     flags = [flag for flag, value in others.items() if value is not None]
     fields = {name: each for kinds in _CONFIGS.values() for kind in kinds for name, each in option_fields(kind).items()}
     known = {name for kind in _CONFIGS[task] for name in option_fields(kind)}
-    flags += [main_flag(fields[name]) for name in given if name not in known]
+    flags += [fields[name].main_flag for name in given if name not in known]
     if flags:
         raise ConfigError(f"{flags[0]} has no effect with --task {task}; remove it")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from diskhop.budget import format_bytes
 from diskhop.cli.app import command
-from diskhop.cli.options import DatasetPath, Json, main_flag, spell_options, takes_options
+from diskhop.cli.options import DatasetPath, Json, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.config.options import option_fields, options_of
 from diskhop.config.train import HopConfig
@@ -44,7 +44,7 @@ def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, A
     for name in _OF_TYPES:
         if name in given:
             raise ConfigError(
-                f"{main_flag(option_fields(TypedHopConfig)[name])} is for graphs with several types: remove it"
+                f"{option_fields(TypedHopConfig)[name].main_flag} is for graphs with several types: remove it"
             )
     spec = PropagationSpec(**{name: value for name, value in given.items() if name not in _RESOURCES})
 
@@ -87,7 +87,7 @@ def _propagate_paths(dataset: Dataset, as_json: bool, given: dict[str, Any]) -> 
 
     for name in FIXED:
         if name in given:
-            flag = main_flag(option_fields(HopConfig)[name])
+            flag = option_fields(HopConfig)[name].main_flag
             raise ConfigError(f"{flag} is for graphs of one type, and {dataset.path} has several: remove it")
     spec = find_path_spec(dataset, **{name: value for name, value in given.items() if name not in _RESOURCES})
     started = time.perf_counter()

@@ -73,6 +73,11 @@ class OptionField:
     metavar: str = ""
     shown: str = ""
 
+    @property
+    def main_flag(self) -> str:
+        """The flag that gives the option, or turns it on."""
+        return self.flag.partition("/")[0]
+
     def check(self, value: Any, label: str, where: str = "") -> Any:
         """Return a value of the option's type that follows its rule, integers as floats where those are expected.
 
@@ -189,7 +194,7 @@ def check_arguments(source: str, kind: type[Any], **arguments: Any) -> None:
 def require(holds: bool, name: str, rule: str, value: Any, hint: str) -> None:
     """Raise a ConfigError, unless a rule on several options holds. hint: what to do instead."""
     if not holds:
-        raise ConfigError(f"{name} must be {rule}, got {reprlib.repr(value)}; {hint}")
+        raise ConfigError(f"--{name.replace('_', '-')} must be {rule}, got {reprlib.repr(value)}; {hint}")
 
 
 def require_known(thing: str, value: str, known: Iterable[str], where: str = "") -> None:

@@ -235,4 +235,4 @@ class ImportOptions:
 
 def as_option(name: str) -> str:
     """Spell a field as the command line does."""
-    return option_fields(ImportOptions)[name].flag.partition("/")[0]
+    return option_fields(ImportOptions)[name].main_flag

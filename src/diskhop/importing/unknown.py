@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
+from diskhop.dataset.manifest import MANIFEST_NAME
 from diskhop.errors import SourceError
 from diskhop.importing.source import SourceKind
 from diskhop.importing.text.packing import DamageError, plain_name
@@ -46,6 +47,8 @@ def refuse_pickles(source: Path) -> None:
 
 def unknown_error(source: Path, kinds: Mapping[str, SourceKind]) -> SourceError:
     """Return the error for a source that no kind recognises. Raises SourceError for an archive."""
+    if (source / MANIFEST_NAME).is_file():
+        return SourceError(f"{source}: is a dataset of diskhop already; use it as it is: diskhop inspect {source}")
     if source.is_dir():
         return SourceError(f"{source}: format not recognised; {_advice_on_folder(source, kinds)}")
     with contextlib.suppress(DamageError):

@@ -169,7 +169,7 @@ def require_same_run(config_path: Path, saved: SavedRun, config: Any, dataset: D
     different = differing_options(saved.options, config)
     if different:
         fields = option_fields(type(config))
-        flags = [fields[name].flag.partition("/")[0] for name in different]
+        flags = [fields[name].main_flag for name in different]
         raise ConfigError(
             f"{config_path}: --resume needs the same options; remove {' and '.join(flags)}, or name a new folder "
             "with --out"

@@ -118,7 +118,7 @@ def require_link_task(options: Mapping[str, Any]) -> None:
     known = {name for kind in (SampledConfig, HopConfig) for name in option_fields(kind)}
     for name in options:
         if name in option_fields(LinkConfig) and name not in known:
-            flag = option_fields(LinkConfig)[name].flag.partition("/")[0]
+            flag = option_fields(LinkConfig)[name].main_flag
             raise ConfigError(f"{flag} is for links: add --task link, or remove it")
 
 

@@ -111,9 +111,8 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     extractors = _choose_extractors(table, room, wishes)
     most_extracting = min(_MOST_SHARING_ROWS * extractors, _MOST_EXTRACTORS)
     together = f" (up to {most_extracting} if they share rows)" if most_extracting > extractors else ""
-    room.reasons.append(
-        f"{room.sampling_threads} sampling threads; {extractors} batches fetched concurrently{together}"
-    )
+    threads = "1 sampling thread" if room.sampling_threads == 1 else f"{room.sampling_threads} sampling threads"
+    room.reasons.append(f"{threads}; {extractors} batches fetched concurrently{together}")
     room.grow_in_flight(most_extracting + wishes.is_lent)
     cache_rows, buffer_rows = _choose_buffer(table, room, wishes, _rows_of(extractors, table, batch_rows, wishes))
     return StoreShare(
@@ -156,9 +155,9 @@ def _choose_buffer(table: Table, room: StoreRoom, wishes: StoreWishes, extracted
     room.take("feature buffer", more_rows * row_bytes)
     buffer_rows = extracted_rows + more_rows
     cache_rows = min(wanted_rows, buffer_rows)
-    share = f"{buffer_rows / max(table.num_rows, 1):.1%} of {table.num_rows}"
+    share = f"{buffer_rows / max(table.num_rows, 1):.1%} of {table.num_rows:,}"
     room.reasons.append(
-        f"Shared buffer: {buffer_rows} rows ({share}); up to {cache_rows} unused rows stay cached ({why})"
+        f"Shared buffer: {buffer_rows:,} rows ({share}; up to {cache_rows:,} unused rows stay cached: {why})"
     )
     return cache_rows, buffer_rows
 

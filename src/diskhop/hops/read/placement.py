@@ -38,17 +38,18 @@ def place_tables(
     memory_bytes: int,
     model_bytes: int = 0,
     place: Place | None = None,
+    is_requested: bool = True,
     shuffle: Shuffle | None = None,
 ) -> Placement:
     """Choose where tables of num_bytes live, including the loader's other memory.
 
     memory_bytes: unreserved bytes of the budget. model_bytes: memory of one training step, measured; 0 without a model.
-    place, shuffle: requested by the user; None to choose.
+    place, shuffle: requested by the user; None to choose. is_requested: False for a place that is only compared.
     """
     step = f" and one training step {format_bytes(model_bytes)}" if model_bytes else ""
     taken = f"tables take {format_bytes(num_bytes)}{step}"
     if place is not None:
-        placed = f"{place} (requested)"
+        placed = f"{place} (requested)" if is_requested else place
     elif num_bytes + model_bytes <= memory_bytes:
         place, placed = "memory", f"memory ({taken}; {format_bytes(memory_bytes)} are free)"
     else:

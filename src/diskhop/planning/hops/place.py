@@ -70,11 +70,18 @@ def hop_plan(
 
 
 def place_hops(
-    config: HopConfig, seeds: SplitSeeds, shape: TableShape, num_tables: int, model_bytes: int, budget: Budget
+    config: HopConfig,
+    seeds: SplitSeeds,
+    shape: TableShape,
+    num_tables: int,
+    model_bytes: int,
+    budget: Budget,
+    compared: Place | None = None,
 ) -> tuple[dict[str, int], Placement]:
     """Place the tables, and return the bytes to reserve by name.
 
-    model_bytes: measured memory of a training step. Raises BudgetError.
+    model_bytes: measured memory of a training step. compared: the place to plan for, of those that the configuration
+    allows; None for the one to take. Raises BudgetError.
     """
     num_train = len(seeds.train)
     measured = {_MEASURED_ROWS: sum(ids.nbytes for ids in (seeds.valid, seeds.test) if ids is not None)}
@@ -92,7 +99,8 @@ def place_hops(
         num_bytes=sum(needed("memory", shuffle or "rows").values()),
         memory_bytes=budget.available_bytes,
         model_bytes=model_bytes,
-        place=None if config.placement == AUTO else cast(Place, config.placement),
+        place=compared if config.placement == AUTO else cast(Place, config.placement),
+        is_requested=config.placement != AUTO,
         shuffle=shuffle,
     )
     reserved = needed(placement.place, placement.shuffle)

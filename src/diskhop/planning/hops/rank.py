@@ -85,7 +85,7 @@ def rank_placements(
             refused[place] = f"excluded by --placement {config.placement}"
             continue
         try:
-            reserved, placement = place_hops(replace(config, placement=place), seeds, shape, num_read, 0, budget)
+            reserved, placement = place_hops(config, seeds, shape, num_read, 0, budget, place)
         except BudgetError as error:
             refused[place], smallest = str(error), error
             continue

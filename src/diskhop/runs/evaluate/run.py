@@ -81,7 +81,7 @@ def evaluate_run(
 
 
 def _flag(name: str) -> str:
-    return option_fields(EmbedConfig)[name].flag.partition("/")[0]
+    return option_fields(EmbedConfig)[name].main_flag
 
 
 def _kind_of(run: Path) -> str:

@@ -18,6 +18,7 @@ from diskhop.protocols import Purpose
 from diskhop.run_files import NODE
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset, with_preset
 from diskhop.runs.data_use import ignored_parts
+from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.links.task import LinkTask, read_link_task
 from diskhop.runs.nodes.defaults import choose_edge_weights, choose_machine, choose_sampling, choose_steps
 from diskhop.system.memory import default_memory_bytes
@@ -42,7 +43,8 @@ def resolve_link_config(
     Options win over the preset, and the preset over the choices made here. Raises ConfigError for options that cannot
     work, and for a split that leaves a part without edges.
     """
-    given = check_options(options, "training", (LinkConfig,))
+    given = check_training_options(options, LinkConfig)
+    require_fitting(dataset, given, LinkConfig, "--task link")
     if preset is not None:
         given = with_preset(load_link_preset(preset, given.get("model")), given)
     choices = Choices(given)

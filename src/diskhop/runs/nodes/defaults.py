@@ -33,6 +33,7 @@ from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.run_files import HOP, NODE
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset, with_preset
 from diskhop.runs.data_use import edge_weights_of, ignored_parts
+from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
 from diskhop.runs.nodes.metrics import METRIC_OF_TASK
 from diskhop.runs.nodes.objective import TASK_OF_LABELS
@@ -77,7 +78,7 @@ def resolve_config(
     Options win over the preset, and the preset over the choices made here. A fan-out with one count applies to every
     hop. Raises ConfigError for options that cannot work, an unknown model or preset included.
     """
-    given = check_options(options, "training", KINDS)
+    given = check_training_options(options, SampledConfig)
     if given.get("task") == LINK:
         raise ConfigError(
             "--task link is for 'diskhop train' (with --store packed --disk 100GB it packs ahead): remove it"
@@ -89,7 +90,7 @@ def resolve_config(
         _choose_architecture(choices)
     model = choices.choose("model", "sage", "learns from sampled neighbours, on any graph")
     kind = config_kind(model)
-    _refuse_other_kinds(given, kind, model)
+    require_fitting(dataset, given, kind, f"model '{model}'")
     if kind is HopConfig:
         choose_hops(dataset, model, choices)
     else:
@@ -127,13 +128,6 @@ def _choose_architecture(choices: Choices) -> None:
     if kind is None or not all(name in choices.given for name in options_of(kind)):
         for name, value in architecture_of(run, choices.given).items():
             choices.choose(name, value, f"as in the run of --warm-start, {Path(run).name}")
-
-
-def _refuse_other_kinds(given: Mapping[str, Any], kind: type[TrainConfig], model: str) -> None:
-    models = ", ".join(HOP_MODELS if kind is SampledConfig else LAYERS)
-    for name in given:
-        if name not in options_of(kind):
-            raise ConfigError(f"training: option '{name}' is for {models}, not for model '{model}': remove it")
 
 
 def choose_task(dataset: Dataset, memory_bytes: int, choices: Choices) -> NodeTask:
@@ -191,7 +185,8 @@ def choose_steps(
         num_batches = -(-num_items // batch_size)
     num_batches = min(num_batches, given.get("max_batches", 0) or num_batches)
     epochs = min(max(-(-_WANTED_STEPS // num_batches), _FEWEST_EPOCHS), most_epochs)
-    epochs = choices.choose("epochs", epochs, f"{num_batches} batches each, at most {epochs * num_batches} steps")
+    shown = "1 batch" if num_batches == 1 else f"{num_batches} batches"
+    epochs = choices.choose("epochs", epochs, f"{shown} each, at most {epochs * num_batches} steps")
     if has_valid and "epochs" not in given:
         apart = given.get("eval_every", 1)
         if epochs > _MOST_EPOCHS:

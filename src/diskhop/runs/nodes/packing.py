@@ -19,6 +19,7 @@ from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.io.engine import open_engine
+from diskhop.nn.models import HOP_MODELS, LAYERS
 from diskhop.pipeline.pack_ahead import Packed, pack_epochs
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.planning.planner import choose_plan, predict_plan
@@ -158,6 +159,8 @@ def pack(
     opened = source.dataset
     if options.setdefault("store", KIND.name) != KIND.name:
         raise ConfigError(f"--store {options['store']} cannot be packed; remove it or use --store {KIND.name}")
+    if (model := {**source.options, **options}.get("model")) in HOP_MODELS:
+        raise ConfigError(f"--model {model} has no batches to pack; use --model {' or '.join(LAYERS)}")
     resolved, choices, task = resolve_config(opened, {**source.options, **options}, preset)
     assert isinstance(resolved, SampledConfig), "models on hop tables have no store, and were refused"
     callback.configured(resolved, choices)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from diskhop.budget import format_bytes
-from diskhop.config.options import check_options, options_of, require_known
+from diskhop.config.options import require_known
 from diskhop.config.train import ALL_NEIGHBORS, LEARNED
 from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.runs.choices import Choices, Resolved
+from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.nodes.defaults import (
     MOST_EDGES_FOR_ALL_NEIGHBORS,
     choose_batches,
@@ -31,14 +32,12 @@ def resolve_typed_config(
     dataset: Dataset, options: Mapping[str, Any], preset: str | None = None
 ) -> Resolved[TypedConfig, NodeTask]:
     """Complete options for a dataset, with the reason for every value that was chosen; see resolve_config()."""
-    given = check_options(options, "training", (TypedConfig,))
+    given = check_training_options(options, TypedConfig)
     if preset is not None:
         given = {**load_preset(preset, given.get("model")), **given}
     choices = Choices(given)
     choose_model(dataset, choices)
-    for name in given:
-        if name not in options_of(TypedConfig):
-            raise ConfigError(f"training: option '{name}' is not for graphs with several types: remove it")
+    require_fitting(dataset, given, TypedConfig, f"model '{choices.complete['model']}'")
     target = choices.choose("target", find_target(dataset, given.get("target")), "the only node type with labels")
     choose_reversed(dataset, choices)
     labelled = dataset.of_node_type(target)

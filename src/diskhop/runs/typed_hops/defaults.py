@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from diskhop.budget import format_bytes
-from diskhop.config.options import check_options, options_of
-from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import FIXED, TypedHopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.merged import merged_spec, merged_types
 from diskhop.errors import ConfigError
 from diskhop.hops.paths import all_paths, parse_path
-from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.runs.choices import Choices, Resolved
+from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.nodes.defaults import (
     choose_chunks,
     choose_hops,
@@ -34,12 +32,8 @@ def resolve_typed_hop_config(
     dataset: Dataset, options: Mapping[str, Any], preset: str | None = None
 ) -> Resolved[TypedHopConfig, NodeTask]:
     """Complete options for a dataset, with the reason for every value that was chosen; see resolve_config()."""
-    given = check_options(options, "training", (TypedHopConfig, TypedConfig))
-    for name in given:
-        if name not in options_of(TypedHopConfig):
-            raise ConfigError(
-                f"training: option '{name}' is for {', '.join(TYPED_MODELS)}, not for hop tables: remove it"
-            )
+    given = check_training_options(options, TypedHopConfig)
+    require_fitting(dataset, given, TypedHopConfig, f"model '{given['model']}'")
     if preset is not None:
         raise ConfigError(f"preset '{preset}' is for graphs of one type, and {dataset.path} has several: remove it")
     choices = Choices(given)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from diskhop.budget import format_bytes
-from diskhop.config.options import check_options
 from diskhop.config.train import LEARNED, LINK
 from diskhop.config.typed_link import TypedLinkConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.runs.choices import Choice, Choices, Resolved
+from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.links.defaults import choose_link_steps, choose_links
 from diskhop.runs.links.task import LinkTask
 from diskhop.runs.nodes.defaults import choose_batches, choose_machine
@@ -25,7 +25,8 @@ def resolve_typed_link_config(
     dataset: Dataset, options: Mapping[str, Any], preset: str | None = None
 ) -> Resolved[TypedLinkConfig, LinkTask]:
     """Complete options for a dataset, with the reason for every value that was chosen; see resolve_link_config()."""
-    given = check_options(options, "training", (TypedLinkConfig,))
+    given = check_training_options(options, TypedLinkConfig)
+    require_fitting(dataset, given, TypedLinkConfig, "--task link")
     if preset is not None:
         raise ConfigError(f"preset '{preset}' is for graphs of one type, and {dataset.path} has several: remove it")
     choices = Choices(given)

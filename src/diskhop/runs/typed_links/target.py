@@ -45,7 +45,7 @@ def find_edge_type(dataset: Dataset, wanted: str | None) -> str:
         )
     what = f"is several edge types of {dataset.path}" if fitting else f"is no edge type of {dataset.path}"
     example = ",".join(fitting[0]) if fitting else spelled[0]
-    raise ConfigError(f"--target {wanted} {what}, only {shown}: use --target {example}")
+    raise ConfigError(f"--target {wanted} {what}; it has {shown}: use --target {example}")
 
 
 def edge_target(dataset: Dataset, target: str, reverse: Sequence[str]) -> SplitTarget:
