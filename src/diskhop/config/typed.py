@@ -44,6 +44,7 @@ class TypedConfig(SampledConfig):
         "--sampler hgt: nodes per hop of one node type, as paper=512,256.",
         panel="Sampling",
         metavar="TYPE=N,N",
+        shown="as --fanout",
     )
     num_bases: int = option(
         0,
