@@ -44,4 +44,4 @@ def sleep() -> None:
     engine = open_engine("threads").engine
     with Workers(2, 2, engine) as workers:
         tasks = [Sleeps(name, 60) for name in "ab"]
-        run_tasks(tasks, Path(sys.argv[1]), TaskTools(engine, workers=workers), threads=2)
+        run_tasks(tasks, Path(sys.argv[1]), TaskTools(engine, executor=workers), threads=2)

@@ -28,7 +28,7 @@ from diskhop.importing.options import ImportOptions
 from diskhop.importing.run import import_graph
 from diskhop.importing.tools import ImportLimits
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
-from diskhop.runtime.workers import Lane, Workers
+from diskhop.runtime.workers import PipeLane, Workers
 from tests.graphs import folder_bytes, memory_folder, random_pairs, threads_engine
 from tests.working import Sleeps
 
@@ -71,7 +71,7 @@ def spread(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     whole = Workers.open
 
     @contextmanager
-    def recorded(self: Workers, job: Any, folder: Path, threads: int) -> Iterator[list[Lane]]:
+    def recorded(self: Workers, job: Any, folder: Path, threads: int) -> Iterator[list[PipeLane]]:
         with whole(self, job, folder, threads) as lanes:
             found[type(job._tasks[0]).__name__.lstrip("_")] = len(lanes)
             yield lanes
@@ -241,7 +241,7 @@ def worked(tasks: list[Sleeps], folder: Path, *, workers: int = 2, threads: int 
     folder.mkdir(exist_ok=True)
     engine = threads_engine()
     with Workers(workers, threads, engine) as crew:
-        run_tasks(tasks, folder, TaskTools(engine, workers=crew), threads=threads, **options)
+        run_tasks(tasks, folder, TaskTools(engine, executor=crew), threads=threads, **options)
     return [int((folder / task.name).read_text()) for task in tasks]
 
 
@@ -298,16 +298,16 @@ def test_an_import_whose_worker_was_killed_goes_on(
     imported(source, tmp_path / "whole", 1, case.options)
     graph = tmp_path / "graph"
     with monkeypatch.context() as killing:
-        whole = Lane.send
+        whole = PipeLane.send
         asked: list[int] = []
 
-        def send(self: Lane, what: str, about: Any) -> None:
+        def send(self: PipeLane, what: str, about: Any) -> None:
             whole(self, what, about)
             asked.extend([about] if what == "run" else [])
             if len(asked) == 9:
                 self._process.kill()
 
-        killing.setattr(Lane, "send", send)
+        killing.setattr(PipeLane, "send", send)
         killing.setattr("diskhop.importing.run.import_graph", partial(import_graph, limits=TINY))
         options = ["--label", "label", "--weight", "weight"] if name == "tables" else ["--duplicates", "drop"]
         arguments = ["import", str(source), str(graph), "--memory", "1GB", "--threads", "2", "--workers", "2", *options]

@@ -24,6 +24,7 @@ PANEL_OF = {
     "neighbors": "Embeddings",
     "score": "Embeddings",
     "map": "Embeddings",
+    "task": "Housekeeping",
     "doctor": "Housekeeping",
     "clean": "Housekeeping",
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, Overwrite, takes_options
+from diskhop.cli.options import COMMON, Executor, Json, Overwrite, Workers, takes_options
 from diskhop.cli.output import budget_of, print_json, print_pairs, stderr
 from diskhop.config.train import TrainConfig
 from diskhop.importing.options import ImportOptions
@@ -51,12 +51,8 @@ def import_command(
             rich_help_panel="Features",
         ),
     ] = None,
-    workers: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Worker processes, which share --memory and --threads.", rich_help_panel="Advanced"
-        ),
-    ] = 1,
+    executor: Executor = "",
+    workers: Workers = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
     given: dict[str, Any],
@@ -85,6 +81,7 @@ def import_command(
             options=ImportOptions(**given),
             budget=budget,
             threads=threads,
+            executor=executor,
             workers=workers,
             progress=progress,
             on_decisions=reports.decide,

@@ -72,6 +72,23 @@ Overwrite = Annotated[
         rich_help_panel=COMMON,
     ),
 ]
+Executor = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Where tasks run: threads, processes, ray, ray:HOST:PORT, or array:DIR for 'diskhop task'.",
+        show_default=False,
+        rich_help_panel="Advanced",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Processes that share --memory and --threads; by default 1, with --executor one per thread.",
+        rich_help_panel="Advanced",
+    ),
+]
 DatasetPath = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset.", show_default=False)]
 DatasetOfRun = Annotated[
     Path | None,

@@ -29,7 +29,7 @@ from diskhop.importing.write import write_graph
 from diskhop.io.atomic import Injector, require_parent
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools
-from diskhop.runtime.workers import Workers
+from diskhop.runtime.executors import open_executor
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 OnEstimate = Callable[[Estimate], None]
@@ -48,7 +48,8 @@ def import_graph(
     engine: Engine,
     budget: Budget | None = None,
     threads: int | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    executor: str = "",
     limits: ImportLimits | None = None,
     injector: Injector | None = None,
     progress: Progress | None = None,
@@ -66,6 +67,7 @@ def import_graph(
     budget: memory in all; default: half of the free memory.
     threads: threads in all; default: all cores.
     workers: processes that share budget and threads; 1: only this process.
+    executor: where tasks run, as --executor; see runtime/executors.py.
     limits: sizes of tasks; tests pass tiny ones.
     on_decisions: receives what was decided about the source before anything is read.
     on_estimate: receives the estimate before anything is written.
@@ -82,8 +84,15 @@ def import_graph(
         source = open_source(source, format_name, options)
     budget = budget or Budget(default_memory_bytes())
     limits = limits or ImportLimits()
-    threads = max(threads or default_threads(), workers)
-    processes = Workers(workers, threads, engine, limits.copied_array_bytes)
+    threads = max(threads or default_threads(), workers or 1)
+    spread = open_executor(
+        executor,
+        workers,
+        threads=threads,
+        memory_bytes=budget.total_bytes,
+        engine=engine,
+        copied_array_bytes=limits.copied_array_bytes,
+    )
     least_memory = {WRITING: WRITER_BYTES, **source.least_memory(limits)}
     budget.require(least_memory)
     estimate = estimate_import(
@@ -106,17 +115,17 @@ def import_graph(
         progress=progress,
         sort_limits=limits.sort,
         range_bytes=limits.range_bytes,
-        workers=processes,
+        executor=spread,
         overwrite=overwrite,
     )
-    with builder, processes, ExitStack() as held:
+    with builder, spread, ExitStack() as held:
         what = f"the import, with a result of {format_bytes(estimate.result_bytes)},"
         builder.require_space(estimate.work_bytes - builder.work.kept_bytes(), what)
         if on_decisions is not None:
             on_decisions(source.decisions)
         if on_estimate is not None:
             on_estimate(estimate)
-        tools = TaskTools(engine, injector, workers=processes)
+        tools = TaskTools(engine, injector, executor=spread)
         work = ImportTools(builder.work, tools, budget, threads, progress or silent, held, limits=limits)
         facts = write_graph(source.read(work), builder, options, work, origin)
         if on_facts is not None:

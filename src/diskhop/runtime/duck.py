@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from diskhop.budget import format_bytes
 from diskhop.errors import BudgetError, DestinationError, DiskhopError
-from diskhop.runtime.workers import Share
+from diskhop.runtime.jobs import Share
 
 # Prefixes of the messages by which a stream reports errors as text.
 _STREAM_ERRORS: dict[str, type[duckdb.Error]] = {
@@ -159,8 +160,8 @@ class Duck:
 
 
 def _open_share(memory_bytes: int, threads: int, spill: Path) -> Duck:
-    # Separate folders, because the files of all processes have the same names.
-    return Duck(memory_bytes, threads, spill.with_name(f"{spill.name}-{os.getpid()}"))
+    # Separate folders, because the files of all processes have the same names, also those of other machines.
+    return Duck(memory_bytes, threads, spill.with_name(f"{spill.name}-{platform.node()}-{os.getpid()}"))
 
 
 @contextmanager

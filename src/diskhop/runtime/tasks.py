@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ from diskhop.io.atomic import (
     write_file,
 )
 from diskhop.io.locks import lock_directory
-from diskhop.runtime.workers import Lane, Share, Workers
+from diskhop.runtime.jobs import Executor, Lane, Share
 
 # Names that start with a dot are not task outputs: other files of a stage, and folders next to the stages.
 _KEY_NAME = ".key"
@@ -48,19 +49,19 @@ class TaskTools:
     injector: fault injector for changes that are made without the engine; None for no faults.
     pool: memory for the engine's buffers.
     count: receives how much a task has done, in a unit of the stage.
-    workers: processes that may run tasks; None for this process only.
+    executor: where tasks may run; None for this process only.
     """
 
     engine: Engine
     injector: Injector | None = None
     pool: BufferPool = field(default_factory=lambda: BufferPool(0))
     count: Callable[[int], None] = lambda _: None
-    workers: Workers | None = None
+    executor: Executor | None = None
 
     @property
     def processes(self) -> int:
-        """Number of processes that may run tasks: 1 with an injector, which counts the changes of this process."""
-        return 1 if self.workers is None or self.injector is not None else self.workers.count
+        """Number of processes that share memory: 1 with an injector, which counts the changes of this process."""
+        return 1 if self.executor is None or self.injector is not None else self.executor.count
 
 
 class Task(Protocol):
@@ -99,6 +100,7 @@ class WorkFolder:
                 remove_tree(folder, self._injector)
                 make_directories(folder, self._injector)
                 write_file(key_path, content, self._injector)
+            _remove_partial(folder)  # left by a killed run
         return folder
 
     def kept_bytes(self, stages: str = "*") -> int:
@@ -172,7 +174,7 @@ def run_tasks(
     if progress is not None:
         progress(len(tasks) - len(missing), len(tasks))
     with _opened(missing, folder, tools, min(threads, len(missing)), pool_bytes or 0) as (run_one, at_once):
-        _Run(run_one, len(tasks), len(missing), progress).run(at_once, tools.workers)
+        _Run(run_one, len(tasks), len(missing), progress).run(at_once, tools.executor)
 
 
 class _Run:
@@ -192,8 +194,8 @@ class _Run:
         self._progress = progress
         self._failed: list[int] = []
 
-    def run(self, at_once: int, workers: Workers | None) -> None:
-        """Run all tasks, at_once at a time; workers are killed if a signal interrupts this thread."""
+    def run(self, at_once: int, executor: Executor | None) -> None:
+        """Run all tasks, at_once at a time; the executor is killed if a signal interrupts this thread."""
         if at_once <= 1:
             for number in range(self._num_missing):
                 self._run(number)
@@ -208,8 +210,8 @@ class _Run:
                     self._report()
             except BaseException:
                 self._failed.append(-1)
-                if workers is not None:
-                    workers.kill()
+                if executor is not None:
+                    executor.kill()
                 raise
         for future in futures:
             future.result()
@@ -236,10 +238,10 @@ def _opened(
 ) -> Iterator[tuple[Callable[[int], None], int]]:
     """Yield a function that runs a task by number, here or in a worker, and how many may run concurrently."""
     stage = _Stage(tasks, folder, tools, pool_bytes)
-    if tools.workers is None or min(tools.processes, threads) <= 1:
+    if tools.executor is None or min(tools.processes, threads) <= 1:
         yield partial(stage.run, count=tools.count), threads
         return
-    with tools.workers.open(stage, folder, threads) as lanes:
+    with tools.executor.open(stage, folder, threads) as lanes:
         free = SimpleQueue[Lane]()
         for lane in lanes:
             free.put(lane)
@@ -253,37 +255,48 @@ def _opened(
 
         if lanes:
             yield run_there, len(lanes)
+            _remove_partial(folder)  # left by a task that another process repeated
         else:
             yield partial(stage.run, count=tools.count), threads
 
 
 class _Stage:
-    """The tasks of a stage, run by number (see Job)."""
+    """The tasks of a stage, run by number (see Job). process: part of the names of unfinished files."""
 
-    def __init__(self, tasks: Sequence[Task], folder: Path, tools: TaskTools, pool_bytes: int) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], folder: Path, tools: TaskTools, pool_bytes: int, process: str = ""
+    ) -> None:
         self._tasks = tasks
         self._folder = folder
         self._tools = tools
         self._pool_bytes = pool_bytes
+        self._process = process
+
+    @property
+    def num_parts(self) -> int:
+        """See Job."""
+        return len(self._tasks)
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
         """Run one task (see Job)."""
-        _run(self._tasks[number], self._folder, replace(self._tools, count=count))
+        _run(self._tasks[number], self._folder, replace(self._tools, count=count), self._process)
 
     def for_workers(self, share: Share) -> partial[_Stage]:
-        """Copy the tasks to a worker, with its part of the pool (see Workers)."""
+        """Copy the tasks to another process, with its part of the pool (see jobs.py)."""
         return partial(
             _stage_in_worker, self._tasks, self._folder, self._tools.engine, self._pool_bytes // share.processes
         )
 
 
 def _stage_in_worker(tasks: Sequence[Task], folder: Path, engine: Engine, pool_bytes: int) -> _Stage:
-    return _Stage(tasks, folder, TaskTools(engine, pool=BufferPool(pool_bytes)), pool_bytes)
+    # A process that is taken for dead may still write, at the same time as the one that repeats its task.
+    process = f"{platform.node()}-{os.getpid()}."
+    return _Stage(tasks, folder, TaskTools(engine, pool=BufferPool(pool_bytes)), pool_bytes, process)
 
 
-def _run(task: Task, folder: Path, tools: TaskTools) -> None:
+def _run(task: Task, folder: Path, tools: TaskTools, process: str) -> None:
     path = folder / task.name
-    partial = folder / f".{task.name}.partial"
+    partial = folder / f".{task.name}.{process}partial"
     with destination_errors(path):
         partial.unlink(missing_ok=True)  # left by a killed run
         try:
@@ -297,3 +310,8 @@ def _run(task: Task, folder: Path, tools: TaskTools) -> None:
                 partial.unlink()
             raise
         sync_directory(folder, tools.injector)
+
+
+def _remove_partial(folder: Path) -> None:
+    for path in folder.glob(".*.partial"):
+        path.unlink(missing_ok=True)

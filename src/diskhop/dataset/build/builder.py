@@ -60,7 +60,7 @@ from diskhop.io.atomic import Injector, require_free_space, require_parent, writ
 from diskhop.io.destinations import FolderKind, StagedDirectory
 from diskhop.runtime.progress import Progress, silent, tracked
 from diskhop.runtime.tasks import TaskTools, WorkFolder
-from diskhop.runtime.workers import Workers
+from diskhop.runtime.jobs import Executor
 
 # Name of the reservation of WRITER_BYTES during a build.
 WRITING = "writing files"
@@ -90,7 +90,7 @@ class DatasetBuilder:
         progress: Progress | None = None,
         sort_limits: SortLimits | None = None,
         range_bytes: int = RANGE_BYTES,
-        workers: Workers | None = None,
+        executor: Executor | None = None,
         overwrite: bool = False,
     ) -> None:
         if not name.isprintable() or not 1 <= len(name) <= 200:
@@ -107,7 +107,7 @@ class DatasetBuilder:
         self._sort_limits = sort_limits or SortLimits()
         self._range_bytes = range_bytes
         self._contexts = ExitStack()
-        self._tools = TaskTools(engine, injector, workers=workers)
+        self._tools = TaskTools(engine, injector, executor=executor)
         self.work = WorkFolder(destination, injector)
         self._staged = StagedDirectory(destination, DATASET, overwrite=overwrite, injector=injector)
         self._files = DatasetFiles(self._staged.path, engine, injector)

@@ -161,13 +161,17 @@ class FileArray(StoredArray):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        super().__init__(str(path), partial(io.FileIO, path), path.stat().st_size, file_identity(path))
+        super().__init__(str(path), partial(_open_file, path), path.stat().st_size, file_identity(path))
 
     def blocks_from(self, first_row: int) -> Iterator[NDArray[Any]]:
         """See Seekable."""
         with self.open() as stream:
             stream.skip(first_row * math.prod(self.shape[1:]))
             yield from self._rest(stream, self.shape[0] - first_row)
+
+
+def _open_file(path: Path) -> io.FileIO:
+    return io.FileIO(path)
 
 
 class ArrayStream:

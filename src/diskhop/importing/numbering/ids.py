@@ -25,7 +25,7 @@ from diskhop.importing.tools import ImportTools
 from diskhop.io.atomic import destination_errors
 from diskhop.runtime.blocks import map_in_order, row_ranges
 from diskhop.runtime.duck import Duck, quoted
-from diskhop.runtime.workers import Share
+from diskhop.runtime.jobs import Share
 
 _EDGES_PER_BLOCK = 1 << 18
 # Edges in memory of all threads together: the more threads, the smaller their blocks.
