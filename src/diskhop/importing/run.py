@@ -27,9 +27,9 @@ from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.importing.unknown import refuse_pickles, unknown_error
 from diskhop.importing.write import write_graph
 from diskhop.io.atomic import Injector, require_parent
+from diskhop.runtime.executors import open_executor
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools
-from diskhop.runtime.executors import open_executor
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 OnEstimate = Callable[[Estimate], None]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from diskhop.dataset.build.feature_ranges import RANGE_BYTES
 from diskhop.dataset.sort.plan import SortLimits
 from diskhop.importing.options import EdgeIds
-from diskhop.runtime.work_tools import WorkTools
 from diskhop.runtime.jobs import COPIED_ARRAY_BYTES
+from diskhop.runtime.work_tools import WorkTools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,9 +58,9 @@ from diskhop.dataset.sort.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector, require_free_space, require_parent, write_file
 from diskhop.io.destinations import FolderKind, StagedDirectory
+from diskhop.runtime.jobs import Executor
 from diskhop.runtime.progress import Progress, silent, tracked
 from diskhop.runtime.tasks import TaskTools, WorkFolder
-from diskhop.runtime.jobs import Executor
 
 # Name of the reservation of WRITER_BYTES during a build.
 WRITING = "writing files"

@@ -20,8 +20,8 @@ from diskhop.dataset.manifest import index_dtype
 from diskhop.dataset.sort.keys import id_error
 from diskhop.dataset.sort.tidy import Tidying
 from diskhop.runtime.blocks import map_in_order, row_ranges, threads_that_fit
-from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.jobs import Share, SharedArray
+from diskhop.runtime.progress import Progress, silent
 
 ORDERS = ("input", "hot")
 EDGES_PER_BLOCK = 1 << 18

@@ -20,9 +20,9 @@ from diskhop.importing.tools import ImportTools
 from diskhop.io.atomic import require_free_space
 from diskhop.io.streams import TRANSFER_BYTES, SequentialWriter
 from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.jobs import Share
 from diskhop.runtime.progress import Progress, tracked
 from diskhop.runtime.tasks import TaskTools, run_tasks
-from diskhop.runtime.jobs import Share
 
 _PAGE_BYTES = 4096
 # Several reads of this size in flight reach the disk's bandwidth.
