@@ -9,7 +9,7 @@ from typing import Any
 
 from diskhop.budget import format_bytes
 from diskhop.cli.app import command
-from diskhop.cli.options import ConfigFile, DatasetPath, Json, Preset, spell_options, takes_options
+from diskhop.cli.options import ConfigFile, DatasetPath, Executor, Json, Preset, Workers, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.config.train import SampledConfig
 
@@ -21,6 +21,8 @@ def pack(
     *,
     preset: Preset = None,
     config: ConfigFile = None,
+    executor: Executor = "",
+    workers: Workers = None,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
@@ -29,7 +31,9 @@ def pack(
     from diskhop.ui.terminal import TerminalCallback
 
     with TerminalCallback(stderr) as terminal:
-        packed = pack_epochs(dataset, preset=preset, config=config, callbacks=[terminal], **given)
+        packed = pack_epochs(
+            dataset, preset=preset, config=config, executor=executor, workers=workers, callbacks=[terminal], **given
+        )
     layout = packed.layout
     num_bytes = sum(epoch.num_bytes for epoch in layout.epochs) + layout.num_held * layout.row_bytes
     if as_json:

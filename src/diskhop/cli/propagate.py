@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from diskhop.budget import format_bytes
 from diskhop.cli.app import command
-from diskhop.cli.options import DatasetPath, Json, spell_options, takes_options
+from diskhop.cli.options import DatasetPath, Executor, Json, Workers, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.config.options import option_fields, options_of
 from diskhop.config.train import HopConfig
@@ -30,7 +30,14 @@ _RESOURCES = ("memory_bytes", "disk_bytes", "scratch", "engine", "threads")
 
 @command("propagate")
 @takes_options(PropagationSpec, HopConfig, TypedHopConfig, only=(*options_of(PropagationSpec), *_RESOURCES, *_OF_TYPES))
-def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, Any]) -> None:
+def propagate(
+    dataset: DatasetPath,
+    *,
+    executor: Executor = "",
+    workers: Workers = None,
+    as_json: Json = False,
+    given: dict[str, Any],
+) -> None:
     """Aggregate features over the graph, hop by hop, into tables that `train --model sign` reads rows of."""
     from diskhop.dataset.dataset import open_dataset
     from diskhop.hops.make.propagate import propagate as make_hop_tables
@@ -39,6 +46,8 @@ def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, A
 
     opened = open_dataset(dataset)
     if opened.has_several_types:
+        if executor or workers:
+            raise ConfigError("--executor and --workers are for graphs of one type: remove them")
         _propagate_paths(opened, as_json, given)
         return
     for name in _OF_TYPES:
@@ -60,6 +69,8 @@ def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, A
             opened,
             spec,
             **_resources(given),
+            executor=executor,
+            workers=workers,
             progress=progress,
             on_plan=show_plan,
             log=show,

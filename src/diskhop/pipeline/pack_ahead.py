@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,20 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import free_bytes
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, rename, sync_directory
+from diskhop.pipeline.pack_job import PackJob
 from diskhop.pipeline.pack_steps import LayoutBuilder, Samples
 from diskhop.plans import SampledPlan
+from diskhop.protocols import NodeIds
+from diskhop.runtime.blocks import threads_that_fit
+from diskhop.runtime.jobs import Executor
 from diskhop.runtime.progress import Progress
-from diskhop.runtime.tasks import TaskTools, WorkFolder
+from diskhop.runtime.tasks import TaskTools, WorkFolder, run_job
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.stores.packed.layout import Layout, open_layout, samples_of
 from diskhop.stores.packed.segments import LAYING_OUT_BYTES_PER_ROW
+
+# Memory that is in buffers of one pool, by its names in the plan.
+_POOL = ("sampled ahead", "staging", "packing")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,11 +58,13 @@ def pack_epochs(
     progress: Progress,
     log: Callable[[str], None],
     injector: Injector | None = None,
+    executor: Executor | None = None,
 ) -> Packed:
     """Make a packed layout in the plan's scratch folder, or find an earlier one there.
 
     disk_bytes: bytes for the layout, and for a trace while it is made; None: half of the free space.
-    log: called with a line per epoch before it is packed: its disk space and reads.
+    log: called with a line per epoch: its disk space and reads.
+    executor: where epochs after the first are packed, as many at a time as fit the memory; None: here.
     Raises ConfigError for a disk budget too small, naming one that works, and DestinationError for a full disk. The
     same call later resumes after the last complete file.
     """
@@ -69,12 +79,12 @@ def pack_epochs(
         return Packed(open_layout(destination, table), [])
     make_directories(scratch, injector)
     with ExitStack() as stack:
-        for name in ("sampling", "sampled ahead", "staging", "packing"):
+        for name in ("sampling", *_POOL):
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
         row_bytes = max(COUNTING_BYTES_PER_NODE, LAYING_OUT_BYTES_PER_ROW)
         stack.enter_context(budget.reserve("laying out", row_bytes * table.num_rows))
         work = stack.enter_context(WorkFolder(destination, injector))
-        pool = BufferPool(plan.reserved["sampled ahead"] + plan.reserved["staging"] + plan.reserved["packing"])
+        pool = BufferPool(sum(plan.reserved[name] for name in _POOL))
         builder = LayoutBuilder(
             dataset=dataset,
             table=table,
@@ -85,14 +95,52 @@ def pack_epochs(
             disk_bytes=free_bytes(scratch) // 2 if disk_bytes is None else disk_bytes,
             progress=progress,
             log=log,
-            tools=TaskTools(engine, injector, pool),
+            tools=TaskTools(engine, injector, pool, executor=executor),
         )
-        builder.build(work.stage("samples", key_text), work.stage("packed", key_text), work.path)
+        traces, folder = work.stage("samples", key_text), work.stage("packed", key_text)
+        builder.build(traces, folder, work.path, partial(_pack_others, builder, traces, folder, work.path))
         with destination_errors(destination):
             rename(work.path / "packed", destination, injector)
             sync_directory(scratch, injector)
         work.remove()
     return Packed(open_layout(destination, table), builder.steps)
+
+
+def _pack_others(
+    builder: LayoutBuilder, traces: Path, folder: Path, scratch: Path, epochs: tuple[int, ...], resident: NodeIds
+) -> None:
+    """Pack epochs in the processes of the executor, as many as fit the memory; one of them takes this one's part."""
+    plan, tools, budget = builder.plan, builder.tools, builder.budget
+    pool_bytes = sum(plan.reserved[name] for name in _POOL)
+    row_bytes = max(COUNTING_BYTES_PER_NODE, LAYING_OUT_BYTES_PER_ROW) * builder.table.num_rows
+    held_bytes = pool_bytes + plan.reserved.get("sampling", 0) + row_bytes  # by this process, which only waits
+    lists = set(plan.reserved) - set(plan.share.reserves) - {"sampling", *_POOL}
+    process_bytes = held_bytes + sum(plan.reserved[name] for name in lists)
+    most_bytes = budget.available_bytes + held_bytes
+    processes = threads_that_fit(min(tools.processes, len(epochs)), most_bytes, lambda n: n * process_bytes)
+    if processes == 1:
+        return
+    job = PackJob(
+        epochs=epochs,
+        dataset=builder.dataset,
+        plan=replace(plan, threads=max(1, plan.threads // processes)),
+        samples=builder.samples,
+        settings=builder.settings,
+        disk_bytes=builder.disk_bytes,
+        resident=resident,
+        traces=traces,
+        folder=folder,
+        scratch=scratch,
+        budget_bytes=most_bytes // processes,
+        pool_bytes=pool_bytes,
+        engine=tools.engine,
+    )
+    with budget.reserve("packing epochs", processes * process_bytes - held_bytes):
+        run_job(job, traces, tools, threads=processes, here=1, progress=partial(builder.progress, "packing epochs"))
+    steps, lines = job.take_notes()
+    builder.steps += steps
+    for line in lines:
+        builder.log(line)
 
 
 def _key_text(

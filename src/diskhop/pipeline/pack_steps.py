@@ -80,6 +80,10 @@ class Samples:
         return self.pass_of(epoch).trace_settings(dataset.hash)
 
 
+# Packs epochs, given the ids of the rows in memory.
+PackOthers = Callable[[tuple[int, ...], NodeIds], None]
+
+
 class _Step(NamedTuple):
     """A task that makes a file with a function."""
 
@@ -118,25 +122,44 @@ class LayoutBuilder:
     tools: TaskTools
     steps: list[dict[str, Any]] = field(default_factory=list)
 
-    def build(self, traces: Path, folder: Path, scratch: Path) -> None:
-        """Make every missing file of `folder`, the manifest last."""
-        resident: NodeIds | None = None
-        for epoch in self.samples.epochs:
-            packed, trace = folder / epoch_file(epoch), traces / f"trace-{epoch}.bin"
-            needs_trace = not packed.exists() or not (folder / HELD_IDS_FILE).exists()
-            if needs_trace:
-                self._run(_Step(trace.name, partial(self._sample, epoch)), traces)
-            if resident is None:
-                self._run(_Step(HELD_IDS_FILE, partial(self._choose_resident, epoch, trace)), folder)
-                resident = np.fromfile(folder / HELD_IDS_FILE, "<i8")
-                self._run(_Step(HELD_FILE, partial(self._copy_resident, resident)), folder)
-            if needs_trace:
-                self._run(_Step(packed.name, partial(self._pack, epoch, trace, resident, scratch)), folder)
-            if trace.exists():  # make space for the next one
-                announce(self.tools.injector, "rename", trace)
-                trace.unlink()
-        assert resident is not None
+    def build(self, traces: Path, folder: Path, scratch: Path, pack_others: PackOthers | None = None) -> None:
+        """Make every missing file of `folder`, the manifest last.
+
+        traces: folder of the traces. scratch: folder for temporary files. pack_others: packs all epochs but the first,
+        once the resident rows are known; None: one after the other here.
+        """
+        first, *others = self.samples.epochs
+        resident = self._make_resident(first, traces, folder)
+        self.pack_epoch(first, traces, folder, scratch, resident)
+        missing = tuple(epoch for epoch in others if not (folder / epoch_file(epoch)).exists())
+        if pack_others is not None and len(missing) > 1:
+            pack_others(missing, resident)
+        for epoch in others:
+            self.pack_epoch(epoch, traces, folder, scratch, resident)
         self._write_manifest(folder, resident)
+
+    def pack_epoch(self, epoch: int, traces: Path, folder: Path, scratch: Path, resident: NodeIds) -> None:
+        """Sample and pack an epoch, unless it is packed."""
+        packed, trace = folder / epoch_file(epoch), self._trace_path(traces, epoch)
+        if not packed.exists():
+            self._run(_Step(trace.name, partial(self._sample, epoch)), traces)
+            self._run(_Step(packed.name, partial(self._pack, epoch, trace, resident, scratch)), folder)
+        if trace.exists():  # make space for the next one
+            announce(self.tools.injector, "rename", trace)
+            trace.unlink()
+
+    def _make_resident(self, epoch: int, traces: Path, folder: Path) -> NodeIds:
+        """Choose and copy the rows in memory, by the trace of an epoch."""
+        if not (folder / HELD_IDS_FILE).exists():
+            trace = self._trace_path(traces, epoch)
+            self._run(_Step(trace.name, partial(self._sample, epoch)), traces)
+            self._run(_Step(HELD_IDS_FILE, partial(self._choose_resident, epoch, trace)), folder)
+        resident: NodeIds = np.fromfile(folder / HELD_IDS_FILE, "<i8")
+        self._run(_Step(HELD_FILE, partial(self._copy_resident, resident)), folder)
+        return resident
+
+    def _trace_path(self, traces: Path, epoch: int) -> Path:
+        return traces / f"trace-{epoch}.bin"
 
     def _run(self, step: _Step, folder: Path) -> None:
         run_tasks([step], folder, self.tools, threads=1)

@@ -30,6 +30,9 @@ LOADERS = frozenset(
         "diskhop.importing.arrays.edges:_open_again",
         "diskhop.importing.arrays.npy:_open_file",
         "diskhop.importing.numbering.ids:_read_set",
+        "diskhop.io.locks:SharedLock",
+        "diskhop.pipeline.pack_job:_open_job",
+        "diskhop.runs.nodes.packing:_map_passes",
         "diskhop.runtime.duck:_open_share",
         "diskhop.runtime.jobs:map_array",
         "diskhop.runtime.tasks:_stage_in_worker",
@@ -106,7 +109,8 @@ class _Encoder:
         return self._encode_object(value)
 
     def _encode_object(self, value: Any) -> Json:
-        function, args, state, *_ = (*value.__reduce_ex__(2), None)
+        reduced: tuple[Any, ...] = (*value.__reduce_ex__(2), None)  # type: ignore[misc]
+        function, args, state = reduced[:3]
         if function is copyreg.__newobj__ and args[0] is type(value):  # type: ignore[attr-defined]
             return {
                 _KIND: "object",
@@ -116,6 +120,8 @@ class _Encoder:
             }
         if function is type(value) and isinstance(value, Enum):
             return {_KIND: "enum", "class": _name_of_class(type(value)), "value": self.encode(value.value)}
+        if state is None and _name_of(function) in LOADERS:
+            return {_KIND: "call", "call": self.encode(partial(function, *args))}
         raise TypeError(f"{type(value).__name__} stays in its process")
 
     def _all(self, values: Any) -> list[Json]:
@@ -188,15 +194,19 @@ def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
+def _name_of(thing: Any) -> str:
+    return f"{getattr(thing, '__module__', '')}:{getattr(thing, '__qualname__', '')}"
+
+
 def _name_of_class(kind: type[Any]) -> str:
-    name = f"{kind.__module__}:{kind.__qualname__}"
+    name = _name_of(kind)
     if not name.startswith(_PACKAGE):
         raise TypeError(f"{name} stays in its process")
     return name
 
 
 def _name_of_loader(function: Any) -> str:
-    name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
+    name = _name_of(function)
     if name not in LOADERS:
         raise TypeError(f"{name} stays in its process")
     return name

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ from diskhop.io.atomic import (
     write_file,
 )
 from diskhop.io.locks import lock_directory
-from diskhop.runtime.jobs import Executor, Lane, Share
+from diskhop.runtime.jobs import Executor, Job, Lane, Share
 
 # Names that start with a dot are not task outputs: other files of a stage, and folders next to the stages.
 _KEY_NAME = ".key"
@@ -50,6 +51,7 @@ class TaskTools:
     pool: memory for the engine's buffers.
     count: receives how much a task has done, in a unit of the stage.
     executor: where tasks may run; None for this process only.
+    process: part of the names of unfinished files; "" where no other process makes the same.
     """
 
     engine: Engine
@@ -57,6 +59,7 @@ class TaskTools:
     pool: BufferPool = field(default_factory=lambda: BufferPool(0))
     count: Callable[[int], None] = lambda _: None
     executor: Executor | None = None
+    process: str = ""
 
     @property
     def processes(self) -> int:
@@ -173,8 +176,28 @@ def run_tasks(
         tools = replace(tools, count=count)
     if progress is not None:
         progress(len(tasks) - len(missing), len(tasks))
-    with _opened(missing, folder, tools, min(threads, len(missing)), pool_bytes or 0) as (run_one, at_once):
-        _Run(run_one, len(tasks), len(missing), progress).run(at_once, tools.executor)
+    stage = _Stage(missing, folder, tools, pool_bytes or 0)
+    at_once = min(threads, len(missing))
+    run_job(stage, folder, tools, threads=at_once, here=at_once, progress=progress, num_done=len(tasks) - len(missing))
+
+
+def run_job(
+    job: Job,
+    folder: Path,
+    tools: TaskTools,
+    *,
+    threads: int,
+    here: int,
+    progress: Callable[[int, int], None] | None = None,
+    num_done: int = 0,
+) -> None:
+    """Run the parts of a job: `threads` at a time across all processes, or `here` at a time if it must stay.
+
+    folder: for files that all copies of the job map. progress, errors: see run_tasks(). num_done: parts that were done
+    before, and are reported too.
+    """
+    with _opened(job, folder, tools, threads, here) as (run_one, at_once):
+        _Run(run_one, num_done + job.num_parts, job.num_parts, progress).run(at_once, tools.executor)
 
 
 class _Run:
@@ -234,14 +257,13 @@ class _Run:
 
 @contextlib.contextmanager
 def _opened(
-    tasks: Sequence[Task], folder: Path, tools: TaskTools, threads: int, pool_bytes: int
+    job: Job, folder: Path, tools: TaskTools, threads: int, here: int
 ) -> Iterator[tuple[Callable[[int], None], int]]:
-    """Yield a function that runs a task by number, here or in a worker, and how many may run concurrently."""
-    stage = _Stage(tasks, folder, tools, pool_bytes)
+    """Yield a function that runs a part by number, here or elsewhere, and how many may run concurrently."""
     if tools.executor is None or min(tools.processes, threads) <= 1:
-        yield partial(stage.run, count=tools.count), threads
+        yield partial(job.run, count=tools.count), here
         return
-    with tools.executor.open(stage, folder, threads) as lanes:
+    with tools.executor.open(job, folder, threads) as lanes:
         free = SimpleQueue[Lane]()
         for lane in lanes:
             free.put(lane)
@@ -257,20 +279,17 @@ def _opened(
             yield run_there, len(lanes)
             _remove_partial(folder)  # left by a task that another process repeated
         else:
-            yield partial(stage.run, count=tools.count), threads
+            yield partial(job.run, count=tools.count), here
 
 
 class _Stage:
-    """The tasks of a stage, run by number (see Job). process: part of the names of unfinished files."""
+    """The tasks of a stage, run by number (see Job)."""
 
-    def __init__(
-        self, tasks: Sequence[Task], folder: Path, tools: TaskTools, pool_bytes: int, process: str = ""
-    ) -> None:
+    def __init__(self, tasks: Sequence[Task], folder: Path, tools: TaskTools, pool_bytes: int) -> None:
         self._tasks = tasks
         self._folder = folder
         self._tools = tools
         self._pool_bytes = pool_bytes
-        self._process = process
 
     @property
     def num_parts(self) -> int:
@@ -279,7 +298,7 @@ class _Stage:
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
         """Run one task (see Job)."""
-        _run(self._tasks[number], self._folder, replace(self._tools, count=count), self._process)
+        _run(self._tasks[number], self._folder, replace(self._tools, count=count))
 
     def for_workers(self, share: Share) -> partial[_Stage]:
         """Copy the tasks to another process, with its part of the pool (see jobs.py)."""
@@ -289,14 +308,18 @@ class _Stage:
 
 
 def _stage_in_worker(tasks: Sequence[Task], folder: Path, engine: Engine, pool_bytes: int) -> _Stage:
-    # A process that is taken for dead may still write, at the same time as the one that repeats its task.
-    process = f"{platform.node()}-{os.getpid()}."
-    return _Stage(tasks, folder, TaskTools(engine, pool=BufferPool(pool_bytes)), pool_bytes, process)
+    tools = TaskTools(engine, pool=BufferPool(pool_bytes), process=process_name())
+    return _Stage(tasks, folder, tools, pool_bytes)
 
 
-def _run(task: Task, folder: Path, tools: TaskTools, process: str) -> None:
+def process_name() -> str:
+    """Return TaskTools.process of a part of a job: one that is taken for dead may write while another repeats it."""
+    return f"{platform.node()}-{os.getpid()}-{threading.get_ident()}."
+
+
+def _run(task: Task, folder: Path, tools: TaskTools) -> None:
     path = folder / task.name
-    partial = folder / f".{task.name}.{process}partial"
+    partial = folder / f".{task.name}.{tools.process}partial"
     with destination_errors(path):
         partial.unlink(missing_ok=True)  # left by a killed run
         try:

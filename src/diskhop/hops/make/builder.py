@@ -7,7 +7,7 @@ to keep are extracted from them, and they are removed as soon as no later hop ne
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,18 +21,19 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.hops.make.cold_edges import make_values_file
+from diskhop.hops.make.hop_job import HopJob, NotFiniteError
 from diskhop.hops.make.lists import ListMaker
-from diskhop.hops.make.passes import ColdEdges, Columns, Lists, Product, aligned_memory
+from diskhop.hops.make.passes import ColdEdges, Lists
 from diskhop.hops.make.plan import PropagationPlan
 from diskhop.hops.make.task import Task
 from diskhop.hops.make.tiles import BadRowsError, TileCutter, extract_rows, format_ids
 from diskhop.hops.make.work_tables import Part, WorkTables
-from diskhop.hops.operators import FEATURES, Hop, Step
+from diskhop.hops.operators import FEATURES, Hop
 from diskhop.hops.tables import ROWS_FILE, TILE_COLUMNS, TableShape
 from diskhop.protocols import NodeRows
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress
-from diskhop.runtime.tasks import TaskTools, run_tasks
+from diskhop.runtime.tasks import TaskTools, run_job, run_tasks
 
 # Features are tiled in ranges; a crash costs at most one range.
 _RANGE_BYTES = 256 << 20
@@ -156,45 +157,70 @@ class HopTableBuilder:
         wanted = {tile: frozenset(output for output in outputs if tile in missing[output]) for tile in tiles}
         if tiles:
             self._find_cold(lists)
-        num_read = num_written = 0
-        reserved = self.plan.reserved
+        blocks, processes = list(_blocks(wanted, self.plan)), self.tools.processes
         with ExitStack() as stack:
-            for name, num_bytes in reserved.items():
-                stack.enter_context(self.budget.reserve(name, num_bytes))
-            if self._block_memory is None:
-                self._block_memory = aligned_memory(self.plan.block_bytes).view(np.float32)
-            num_sources = self._num_sources.get(lists, shape.num_rows)
-            product = Product(
-                self.tools.engine, lists, self.threads, reserved["staging"], self._block_memory, num_sources
+            for name, num_bytes in self.plan.reserved.items():
+                stack.enter_context(self.budget.reserve(name, processes * num_bytes))
+            paths = {step.addend: self.whole.path(step.addend) if step.addend else None for step in hop.steps}
+            job = HopJob(
+                hop=hop,
+                blocks=blocks,
+                outputs=wanted,
+                paths={**paths, hop.source: self.whole.path(hop.source)},
+                folder=self.whole.folder,
+                done=self.whole.done,
+                shape=shape,
+                lists=lists,
+                scale=scale,
+                # Lists with weights have the node itself as a neighbour.
+                self_weight=0 if self.task.weight_bytes else operator.self_weight,
+                columns=self.plan.columns,
+                block_bytes=self.plan.block_bytes,
+                staging_bytes=self.plan.reserved["staging"],
+                threads=max(1, self.threads // processes),
+                num_sources=self._num_sources.get(lists, shape.num_rows),
+                cold=self._cold,
+                engine=self.tools.engine,
+                memory=self._block_memory,  # None where other processes compute
             )
-            for first, end in _blocks(wanted, self.plan):
-                source = Columns(path=self.whole.path(hop.source), shape=shape, first_tile=first)
-                cold = self._cold if TILE_COLUMNS * (end - first) == self.plan.columns else None
-                product.load(
-                    source,
-                    end - first,
-                    scale if operator.is_symmetric else None,
-                    all_rows=operator.self_weight != 0,
-                    cold=cold,
-                )
-                block_bytes = (end - first) * shape.num_groups * shape.tile_bytes
-                cold_bytes = 0 if cold is None else 4 * self.plan.columns * cold.num_edges
-                num_read += block_bytes + (0 if cold is None else lists.index_bytes * cold.num_edges)
-                num_written += cold_bytes
-                for step in hop.steps:
-                    if step.output not in wanted[first]:
-                        continue
-                    part = Part(first, end, 0, shape.num_groups)
-                    addend = self.whole.path(step.addend) if step.addend else None
-                    one_pass = _Pass(product, part, hop, step, scale, addend, self)
-                    self.whole.write(step.output, part, one_pass.run)
-                    lists_bytes = lists.num_edges * lists.edge_bytes + 8 * lists.num_nodes
-                    num_read += lists_bytes + block_bytes * bool(addend) + cold_bytes
-                    num_written += block_bytes
-                self._num_sources[lists] = product.num_sources
+
+            def report(num_done: int, _num_blocks: int) -> None:
+                end = blocks[num_done - 1][1] if num_done else 0
                 self.progress(_PROPAGATING, num_before * shape.num_tiles + end, num_hops * shape.num_tiles)
+
+            try:
+                self._run_blocks(job, report)
+            except NotFiniteError as error:
+                raise self.not_finite(hop, NodeRows(error.args[0])) from error
+            if processes == 1:
+                self._block_memory, self._num_sources[lists] = job.memory, job.num_sources
         if tiles:
-            self._note(f"{hop.operator.name} hop {hop.number}", started, num_read, num_written)
+            moved = [self._moved_bytes(job, number) for number in range(len(blocks))]
+            self._note(f"{hop.operator.name} hop {hop.number}", started, *map(sum, zip(*moved, strict=True)))
+
+    def _run_blocks(self, job: HopJob, report: Callable[[int, int], None]) -> None:
+        """Write the blocks of a hop: one after the other here, or in other processes."""
+        if self.tools.processes > 1 and job.num_parts > 1:
+            for table in set().union(*job.outputs.values()):
+                self.whole.begin(table, None)
+            run_job(job, self.whole.done, self.tools, threads=self.tools.processes, here=1, progress=report)
+            return
+        for number in range(job.num_parts):
+            job.write(number, self.whole)
+            report(number + 1, job.num_parts)
+
+    def _moved_bytes(self, job: HopJob, number: int) -> tuple[int, int]:
+        """Return the bytes that a block reads and writes."""
+        (first, end), shape, lists, cold = job.blocks[number], job.shape, job.lists, job.cold_edges(number)
+        block_bytes = (end - first) * shape.num_groups * shape.tile_bytes
+        cold_bytes = 0 if cold is None else 4 * job.columns * cold.num_edges
+        num_read = block_bytes + (0 if cold is None else lists.index_bytes * cold.num_edges)
+        num_written = cold_bytes
+        for step in job.steps(number):
+            lists_bytes = lists.num_edges * lists.edge_bytes + 8 * lists.num_nodes
+            num_read += lists_bytes + block_bytes * bool(step.addend) + cold_bytes
+            num_written += block_bytes
+        return num_read, num_written
 
     def _extract(self, table: str) -> None:
         """Extract the rows to keep from a whole table, unless all rows are kept or it is done."""
@@ -230,34 +256,6 @@ class HopTableBuilder:
             f"{self.dataset.path}: {hop.operator.name} exceeds the range of {self.whole.shape.dtype} after hop "
             f"{hop.number}, at nodes {nodes}; use --dtype float32 or bfloat16, or scale the features"
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pass:
-    """One pass: a step for the columns of a part, with the source in the block."""
-
-    product: Product
-    part: Part
-    hop: Hop
-    step: Step
-    scale: Path
-    addend: Path | None
-    builder: HopTableBuilder
-
-    def run(self, path: Path) -> int:
-        """Write the part into a table. Returns what its pages add to the checksum."""
-        written = self.product.run(
-            Columns(path=path, shape=self.builder.whole.shape, first_tile=self.part.first_tile),
-            row_scale=self.scale,
-            product_scale=self.step.product_scale,
-            # Lists with weights have the node itself as a neighbour.
-            self_weight=0 if self.builder.task.weight_bytes else self.hop.operator.info.self_weight,
-            addend=self.addend,
-            addend_scale=self.step.addend_scale,
-        )
-        if len(written.bad_rows):
-            raise self.builder.not_finite(self.hop, NodeRows(written.bad_rows))
-        return written.sum
 
 
 @dataclass(frozen=True, slots=True, eq=False)

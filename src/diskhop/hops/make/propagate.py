@@ -40,6 +40,7 @@ from diskhop.hops.tables import (
 from diskhop.io.atomic import Injector, destination_errors, make_directories, rename, sync_directory, write_file
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeRows, SourceIds
+from diskhop.runtime.executors import open_executor
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.system.memory import default_memory_bytes, default_threads
@@ -72,6 +73,8 @@ def propagate(
     threads: int | None = None,
     engine: Engine | str = "auto",
     progress: Progress = silent,
+    executor: str = "",
+    workers: int | None = None,
     on_plan: Callable[[PropagationPlan], None] = lambda _: None,
     log: Callable[[str], None] = lambda _: None,
     injector: Injector | None = None,
@@ -82,6 +85,7 @@ def propagate(
     disk: disk space for tables while they are built; default: all free space.
     scratch: folder for the tables; default: DATASET/derived.
     threads: maximum number of threads; default: all cores.
+    executor, workers: where blocks of columns are computed, as --executor; see runtime/executors.py.
     on_plan: called with the plan before anything is written.
     log: called with a line for each folder of tables that is out of date.
 
@@ -100,10 +104,13 @@ def propagate(
     for stale in find_stale_tables(folder, opened, spec):
         log(f"{stale} is not used: it was built from another version of the dataset; 'diskhop clean' removes it")
     own_engine = open_engine(engine).engine if isinstance(engine, str) else engine
-    tools = TaskTools(own_engine, injector)
-    threads = threads or default_threads()
-    run = _Propagation(opened, spec, is_weighted, rows, destination, budget, threads, tools, progress)
-    return run.build(None if disk is None else _parse_size(disk), on_plan)
+    threads = max(threads or default_threads(), workers or 1)
+    with open_executor(
+        executor, workers, threads=threads, memory_bytes=budget.total_bytes, engine=own_engine
+    ) as spread:
+        tools = TaskTools(own_engine, injector, executor=spread)
+        run = _Propagation(opened, spec, is_weighted, rows, destination, budget, threads, tools, progress)
+        return run.build(None if disk is None else _parse_size(disk), on_plan)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +146,13 @@ class _Propagation:
         task = task_of(self.dataset, self.spec, self.rows, wanted)
         task = count_task_sources(task, self.dataset, self.budget, self.threads, self.progress)
         disk = remembered_model(folder if folder.exists() else self.dataset.path, self.tools.engine.name)
-        plan = plan_propagation(task, memory_bytes=self.budget.available_bytes, threads=self.threads, disk=disk)
+        processes = self.tools.processes  # each computes blocks in its part of the memory
+        plan = plan_propagation(
+            task,
+            memory_bytes=self.budget.available_bytes // processes,
+            threads=max(1, self.threads // processes),
+            disk=disk,
+        )
         make_directories(folder, injector)
         with WorkFolder(self.destination, injector) as work, ExitStack() as stack:
             require_disk_for(task, plan, self.dataset, self.spec, disk_bytes, folder, work)

@@ -72,8 +72,8 @@ class WorkTables(Generic[Shape]):
     def __init__(
         self, folder: Path, done: Path, shape: Shape, tools: TaskTools, *, may_be_longer: bool = False
     ) -> None:
-        self._folder = folder
-        self._done = done
+        self.folder = folder
+        self.done = done
         self.shape = shape
         self._tools = tools
         self._may_be_longer = may_be_longer
@@ -90,7 +90,7 @@ class WorkTables(Generic[Shape]):
 
     def path(self, table: str) -> Path:
         """Return the path of a table, which need not exist."""
-        return self._folder / f"{table}.bin"
+        return self.folder / f"{table}.bin"
 
     def is_complete(self, table: str) -> bool:
         """Return whether a table is finished and durable."""
@@ -126,7 +126,7 @@ class WorkTables(Generic[Shape]):
     def _settle(self, written: ExitStack, task: _PartTask) -> None:
         with written:
             pass
-        run_tasks([task], self._done, self._tools, threads=1)
+        run_tasks([task], self.done, self._tools, threads=1)
 
     def drop(self, table: str) -> None:
         """Remove a table, if it exists: outputs first, which are invalid without it."""
@@ -184,7 +184,7 @@ class WorkTables(Generic[Shape]):
 
     def _outputs(self, table: str) -> Iterator[tuple[Part, Path]]:
         pattern = re.compile(rf"{re.escape(table)}\.tiles-(\d+)-(\d+)-groups-(\d+)-(\d+)")
-        for path in sorted(self._done.iterdir()):
+        for path in sorted(self.done.iterdir()):
             if found := pattern.fullmatch(path.name):
                 yield Part(*map(int, found.groups())), path
 
@@ -194,7 +194,7 @@ class WorkTables(Generic[Shape]):
             announce(self._tools.injector, "rename", path)
             path.unlink()
         if outputs:
-            sync_directory(self._done, self._tools.injector)
+            sync_directory(self.done, self._tools.injector)
 
     def _ensure(self, table: str) -> None:
         """Create and allocate a table, unless it exists."""

@@ -20,6 +20,7 @@ from diskhop.derived.scratch import scratch_path
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.io.engine import open_engine
 from diskhop.nn.models import HOP_MODELS, LAYERS
+from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pack_ahead import Packed, pack_epochs
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.planning.planner import choose_plan, predict_plan
@@ -34,6 +35,8 @@ from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.samplers import train_pass
 from diskhop.runs.nodes.workload import training_workload
 from diskhop.runs.source import find_run_source
+from diskhop.runtime.executors import open_executor
+from diskhop.runtime.jobs import Executor, Share, SharedArray
 from diskhop.stores.packed.kind import KIND
 from diskhop.stores.packed.layout import Layout, open_layout
 from diskhop.stores.stores import STORES
@@ -68,7 +71,27 @@ def run_samples(config: SampledConfig, train_rows: NodeRows, num_nodes: int) -> 
     """Return the batches that a run trains on. num_nodes: of the graph."""
     epochs = (0,) if config.reuse else tuple(range(config.epochs))
     num_batches = len(train_pass(config, train_rows, num_nodes, 0).numbers)
-    return Samples(pass_of=partial(train_pass, config, train_rows, num_nodes), epochs=epochs, num_batches=num_batches)
+    return Samples(pass_of=_TrainPasses(config, train_rows, num_nodes), epochs=epochs, num_batches=num_batches)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TrainPasses:
+    """The pass of each epoch of training; see train_pass()."""
+
+    config: SampledConfig
+    train_rows: NodeRows
+    num_nodes: int
+
+    def __call__(self, epoch: int) -> Pass:
+        return train_pass(self.config, self.train_rows, self.num_nodes, epoch)
+
+    def for_workers(self, share: Share) -> partial[_TrainPasses]:
+        """See jobs.py: processes map the rows."""
+        return partial(_map_passes, self.config, SharedArray(self.train_rows), self.num_nodes)
+
+
+def _map_passes(config: SampledConfig, train_rows: SharedArray, num_nodes: int) -> _TrainPasses:
+    return _TrainPasses(config, NodeRows(train_rows.array), num_nodes)
 
 
 def prepare(
@@ -144,12 +167,15 @@ def pack(
     memory: int | str | None = None,
     cache: int | str | None = None,
     disk: int | str | None = None,
+    executor: str = "",
+    workers: int | None = None,
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Packed:
     """Sample the epochs of a run and pack their features; train() with the same options uses them.
 
-    disk: bytes or a size such as '100GB' for the packed files; default: half of the free space. All else: see train().
+    disk: bytes or a size such as '100GB' for the packed files; default: half of the free space.
+    executor, workers: where epochs are packed, as --executor; see runtime/executors.py. All else: see train().
     An interrupted call resumes with the same options. Raises ConfigError, BudgetError; DestinationError for a full
     disk.
     """
@@ -179,7 +205,14 @@ def pack(
             return Packed(layout, [])
     plan = choose_plan(opened, workload, budget)
     callback.planned(plan)
-    return _pack(opened, resolved, workload, plan, budget, samples, callback)
+    with open_executor(
+        executor,
+        workers,
+        threads=max(plan.threads, workers or 1),
+        memory_bytes=budget.total_bytes,
+        engine=open_engine(plan.engine, plan.engine_depth).engine,
+    ) as spread:
+        return _pack(opened, resolved, workload, plan, budget, samples, callback, spread)
 
 
 def _pack(
@@ -190,6 +223,7 @@ def _pack(
     budget: Budget,
     samples: Samples,
     callback: Callback,
+    executor: Executor | None = None,
 ) -> Packed:
     with ExitStack() as stack:
         for name, num_bytes in workload.also_held.items():
@@ -203,6 +237,7 @@ def _pack(
             disk_bytes=config.disk_bytes or None,
             progress=callback.prepared,
             log=callback.announced,
+            executor=executor,
         )
 
 

@@ -1,0 +1,101 @@
+"""The epochs of a packed layout as parts of a job that any process can run (runtime/jobs.py), in any order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine
+from diskhop.batches.trace import TraceSettings
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset
+from diskhop.io.atomic import write_file
+from diskhop.pipeline.pack_steps import LayoutBuilder, Samples
+from diskhop.plans import SampledPlan
+from diskhop.runtime.jobs import Share, SharedArray
+from diskhop.runtime.progress import silent
+from diskhop.runtime.tasks import TaskTools, process_name
+from diskhop.stores.packed.layout import epoch_file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PackJob:
+    """Epochs to pack, each once the resident rows are known.
+
+    epochs: the epochs.
+    dataset, plan, samples, settings, disk_bytes: see LayoutBuilder.
+    resident: ids of the rows in memory.
+    traces, folder, scratch: see LayoutBuilder.build().
+    budget_bytes, pool_bytes: memory of a process.
+    engine: I/O engine.
+    """
+
+    epochs: tuple[int, ...]
+    dataset: Dataset
+    plan: SampledPlan
+    samples: Samples
+    settings: dict[int, TraceSettings]
+    disk_bytes: int
+    resident: NDArray[np.int64] = field(repr=False)
+    traces: Path
+    folder: Path
+    scratch: Path
+    budget_bytes: int
+    pool_bytes: int
+    engine: Engine
+
+    @property
+    def num_parts(self) -> int:
+        """See Job."""
+        return len(self.epochs)
+
+    def run(self, number: int, count: Callable[[int], None]) -> None:
+        """Pack an epoch (see Job), and write its steps and lines for take_notes()."""
+        table = self.dataset.features()
+        assert table is not None, "datasets without features are refused"
+        lines: list[str] = []
+        builder = LayoutBuilder(
+            dataset=self.dataset,
+            table=table,
+            plan=self.plan,
+            budget=Budget(self.budget_bytes),
+            samples=self.samples,
+            settings=self.settings,
+            disk_bytes=self.disk_bytes,
+            progress=silent,
+            log=lines.append,
+            tools=TaskTools(self.engine, pool=BufferPool(self.pool_bytes), process=process_name()),
+        )
+        epoch = self.epochs[number]
+        builder.pack_epoch(epoch, self.traces, self.folder, self.scratch, self.resident)
+        write_file(self._notes_path(epoch), json.dumps({"steps": builder.steps, "lines": lines}).encode())
+
+    def take_notes(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the steps of all epochs, as in result.json, and their lines for people; remove the files."""
+        steps, lines = [], []
+        for epoch in self.epochs:
+            path = self._notes_path(epoch)
+            notes = json.loads(path.read_bytes())
+            path.unlink()
+            steps += notes["steps"]
+            lines += notes["lines"]
+        return steps, lines
+
+    def for_workers(self, share: Share) -> partial[PackJob]:
+        """See jobs.py: processes map the resident rows."""
+        facts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "resident"}
+        return partial(_open_job, SharedArray(self.resident), **facts)
+
+    def _notes_path(self, epoch: int) -> Path:
+        return self.traces / f"{epoch_file(epoch)}.notes"
+
+
+def _open_job(resident: SharedArray, **facts: Any) -> PackJob:
+    return PackJob(resident=resident.array, **facts)
