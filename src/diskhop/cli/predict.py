@@ -9,7 +9,7 @@ import typer
 
 from diskhop.budget import format_bytes
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, Overwrite, takes_options
+from diskhop.cli.options import COMMON, Executor, Json, Overwrite, Workers, takes_options
 from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.config.predict import PredictConfig
 from diskhop.errors import ConfigError
@@ -45,6 +45,8 @@ def predict(
         str,
         typer.Option(metavar="NAME", help="Progress on stderr: bars, or json for a line each.", rich_help_panel=COMMON),
     ] = "bars",
+    executor: Executor = "",
+    workers: Workers = None,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
@@ -62,6 +64,8 @@ def predict(
             out=out,
             overwrite=overwrite,
             resume=resume,
+            executor=executor,
+            workers=workers,
             progress=show,
             on_plan=lambda text: None if progress == "json" else stderr.print(f"Predicting: {text}", markup=False),
             **given,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -29,25 +29,17 @@ from diskhop.io.atomic import Injector, link, require_free_space, write_file
 from diskhop.io.destinations import FolderKind, StagedDirectory
 from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.predicting.columns import Outputs, TableName
-from diskhop.predicting.files import FileTask, Format, data_path, read_entry
-from diskhop.predicting.npy import Arrays
-from diskhop.predicting.parquet import ParquetParts
+from diskhop.predicting.files import FileTask, data_path, read_entry
+from diskhop.predicting.opened_format import OpenedFormat
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.sizes import OutputLimits, OutputSizes, require_format
 from diskhop.predicting.table import ID, PredictionTable
-from diskhop.predicting.tsv import TsvParts
 from diskhop.protocols import NodeRows
 from diskhop.run_files import PREDICTIONS_FILE, SUCCESS_FILE
 from diskhop.runtime.blocks import threads_that_fit
 from diskhop.runtime.tasks import run_tasks
 from diskhop.runtime.work_tools import WorkTools
 
-# Each has a line in sizes.py too.
-_WRITERS: Mapping[str, Callable[[PredictionTable, WorkTools], Format]] = {
-    "parquet": ParquetParts,
-    "npy": Arrays,
-    "tsv": TsvParts,
-}
 PREDICTIONS = FolderKind(
     "predictions",
     SUCCESS_FILE,
@@ -111,8 +103,8 @@ def write_predictions(
     require_format(format_name)
     with ExitStack() as held:
         work = replace(work, held=held)
-        table = PredictionTable(dataset, outputs, tables, nodes, key, work, limits)
-        opened = _WRITERS[format_name](table, work)
+        opened = OpenedFormat(format_name, dataset, outputs, tables, nodes, key, limits, work)
+        table = opened.table
         folder = work.stage(_STAGE, _stage_key(table, format_name))
         needed_bytes = table.sizes.disk_bytes(format_name) - work.folder.kept_bytes(_STAGE)
         require_free_space(staged.path, needed_bytes, "the folder of predictions")
@@ -133,7 +125,7 @@ def read_predictions_manifest(folder: Path) -> dict[str, Any]:
     return read_manifest(folder / PREDICTIONS_FILE, _VERSION, "predictions", "run 'diskhop predict' again")
 
 
-def _write_files(opened: Format, sizes: OutputSizes, format_name: str, folder: Path, work: WorkTools) -> None:
+def _write_files(opened: OpenedFormat, sizes: OutputSizes, format_name: str, folder: Path, work: WorkTools) -> None:
     """Write the files that are missing, several at a time, or else one with several threads."""
     most = min(work.threads, opened.most_threads or work.threads)
     available_bytes = work.budget.available_bytes
@@ -142,7 +134,9 @@ def _write_files(opened: Format, sizes: OutputSizes, format_name: str, folder: P
     thread_bytes = sizes.group_bytes + sizes.computing_bytes
 
     def needed_bytes(at_once: int, threads: int) -> int:
-        return at_once * (task_bytes + (threads > 1) * (threads + 1) * thread_bytes)
+        # Each process opens the table for itself.
+        others_bytes = (min(work.tools.processes, at_once) - 1) * opened.held_bytes
+        return others_bytes + at_once * (task_bytes + (threads > 1) * (threads + 1) * thread_bytes)
 
     at_once = threads_that_fit(min(most, len(opened.files)), available_bytes, lambda tasks: needed_bytes(tasks, 1))
     threads = threads_that_fit(most // at_once, available_bytes, lambda each: needed_bytes(at_once, each))

@@ -32,6 +32,7 @@ LOADERS = frozenset(
         "diskhop.importing.numbering.ids:_read_set",
         "diskhop.io.locks:SharedLock",
         "diskhop.pipeline.pack_job:_open_job",
+        "diskhop.predicting.opened_format:_open_again",
         "diskhop.runs.nodes.packing:_map_passes",
         "diskhop.runtime.duck:_open_share",
         "diskhop.runtime.jobs:map_array",
@@ -65,6 +66,7 @@ class _Encoder:
 
     def __init__(self, share: Share) -> None:
         self._share = share
+        self._seen: dict[int, tuple[int, Any]] = {}  # an object that is used twice is made once
         self._encodings: Mapping[type[Any], Callable[[Any], Json]] = {
             bytes: lambda value: {_KIND: "bytes", "content": _text(value)},
             re.Pattern: lambda value: {
@@ -103,10 +105,15 @@ class _Encoder:
             return {_KIND: "dtype", "dtype": value.str}
         if isinstance(value, Engine):
             return {_KIND: "engine"}
+        if id(value) in self._seen:
+            return {_KIND: "again", "number": self._seen[id(value)][0]}
         for_workers = getattr(kind, "for_workers", None)
         if for_workers is not None:
-            return {_KIND: "call", "call": self.encode(for_workers(value, self._share))}
-        return self._encode_object(value)
+            encoded = {_KIND: "call", "call": self.encode(for_workers(value, self._share))}
+        else:
+            encoded = self._encode_object(value)
+        self._seen[id(value)] = len(self._seen), value
+        return {**encoded, "number": len(self._seen) - 1}
 
     def _encode_object(self, value: Any) -> Json:
         reduced: tuple[Any, ...] = (*value.__reduce_ex__(2), None)  # type: ignore[misc]
@@ -132,6 +139,7 @@ class _Decoder:
     """Turns JSON into objects."""
 
     def __init__(self, engine: Engine) -> None:
+        self._seen: dict[int, Any] = {}
         self._decodings: Mapping[str, Callable[[Any], Any]] = {
             "bytes": lambda value: base64.b64decode(value["content"]),
             "pattern": lambda value: re.compile(self.decode(value["pattern"]), value["flags"]),
@@ -148,6 +156,7 @@ class _Decoder:
             ),
             "dtype": lambda value: np.dtype(value["dtype"]),
             "engine": lambda _: engine,
+            "again": lambda value: self._seen[value["number"]],
             "call": lambda value: self._partial(value["call"])(),
             "enum": self._enum,
             "object": self._object,
@@ -157,7 +166,12 @@ class _Decoder:
         """Return the value of JSON."""
         if isinstance(value, list):
             return self._all(value)
-        return self._decodings[value[_KIND]](value) if isinstance(value, dict) else value
+        if not isinstance(value, dict):
+            return value
+        decoded = self._decodings[value[_KIND]](value)
+        if "number" in value:
+            self._seen[value["number"]] = decoded
+        return decoded
 
     def _all(self, values: Json) -> list[Any]:
         return [self.decode(each) for each in values]

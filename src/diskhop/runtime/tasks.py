@@ -150,6 +150,18 @@ class WorkFolder:
                     remove_tree(left, self._injector)
 
 
+class OpenedWorkFolder(WorkFolder):
+    """The work folder of another process, whose stages are complete where this one reads them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def stage(self, name: str, key: str) -> Path:
+        """Return the folder of a stage."""
+        return self.path / name
+
+
 def run_tasks(
     tasks: Sequence[Task],
     folder: Path,

@@ -40,6 +40,7 @@ from diskhop.runs.predict.require import Condition, parse_conditions
 from diskhop.runs.predict.tables import OutputRun, OutputTables
 from diskhop.runs.predict.wanted import Wanted, outputs_of, sizes_of, wanted_of
 from diskhop.runs.result import describe_run, measure_memory
+from diskhop.runtime.executors import open_executor
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.runtime.work_tools import WorkTools
@@ -69,6 +70,8 @@ def predict_run(
     resume: bool = True,
     memory: int | str | None = None,
     disk: int | str | None = None,
+    executor: str = "",
+    workers: int | None = None,
     progress: Progress = silent,
     on_plan: Callable[[str], None] = lambda _: None,
     injector: Injector | None = None,
@@ -80,6 +83,7 @@ def predict_run(
     out: the new folder. overwrite: replace predictions that are there.
     resume: reuse finished work of an interrupted call; otherwise remove it first.
     memory, disk: bytes or a size such as '2GB', for the options memory_bytes and disk_bytes.
+    executor, workers: where tasks run, as --executor; see runtime/executors.py.
     on_plan: called with a line about the plan before the heavy work.
     options: those of PredictConfig.
 
@@ -88,7 +92,7 @@ def predict_run(
     """
     options.update(parse_sizes(memory=memory, disk=disk))
     config = PredictConfig(**check_options(options, "predict", (PredictConfig,)))
-    call = _Call(open_classifier(run, MODELS), config, Path(out), progress, on_plan, injector)
+    call = _Call(open_classifier(run, MODELS), config, Path(out), executor, workers, progress, on_plan, injector)
     return call.run(dataset, overwrite=overwrite, resume=resume)
 
 
@@ -99,6 +103,8 @@ class _Call:
     classifier: OpenClassifier
     config: PredictConfig
     out: Path
+    executor: str
+    workers: int | None
     progress: Progress
     on_plan: Callable[[str], None]
     injector: Injector | None
@@ -118,8 +124,16 @@ class _Call:
         nodes = find_nodes(self.classifier, written, config.nodes, budget)
         measured = self._measured(written, conditions, budget)
         before_bytes = resident_bytes("VmRSS")
-        tools = TaskTools(open_engine(config.engine).engine, self.injector)
+        engine = open_engine(config.engine).engine
+        spread = open_executor(
+            self.executor,
+            self.workers,
+            threads=self._threads,
+            memory_bytes=budget.total_bytes,
+            engine=engine,
+        )
         with ExitStack() as stack:
+            tools = TaskTools(engine, self.injector, executor=stack.enter_context(spread))
             for name, num_bytes in () if measured is None else measured.held.items():
                 stack.enter_context(budget.reserve(name, num_bytes))
             staged = stack.enter_context(predictions_folder(self.out, overwrite=overwrite, injector=self.injector))
@@ -158,6 +172,10 @@ class _Call:
         }
         return Predicted(predictions, result)
 
+    @property
+    def _threads(self) -> int:
+        return max(self.config.threads or default_threads(), self.workers or 1)
+
     def _output_run(self, dataset: Dataset, budget: Budget, tools: TaskTools, sizes: OutputSizes) -> OutputRun:
         config, files_bytes = self.config, sizes.disk_bytes(self.config.format)
         return OutputRun(
@@ -165,7 +183,7 @@ class _Call:
             dataset=dataset,
             budget=budget,
             space=DiskSpace(tables_bytes=config.disk_bytes, files_bytes=0 if config.scratch else files_bytes),
-            threads=config.threads or default_threads(),
+            threads=self._threads,
             tools=tools,
             scratch=config.scratch or None,
             later=sizes.least_memory(config.format),
