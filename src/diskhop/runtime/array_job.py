@@ -70,7 +70,7 @@ class _Beats:
 
 
 class _Watched:
-    """Tells which files nobody touches any more, by this process's clock: those of machines differ."""
+    """Tells which files are no longer touched, by this process's clock: those of machines differ."""
 
     def __init__(self, lost_seconds: float) -> None:
         self._lost_seconds = lost_seconds
@@ -90,7 +90,7 @@ class _Watched:
         return now - since > self._lost_seconds
 
 
-class _OpenJob:
+class OpenJob:
     """The folder of one job.
 
     num_parts: parts of the job. beats: of this process. name: of this process, for people who look into a claim.
@@ -102,7 +102,7 @@ class _OpenJob:
         self._job = job
         self._beats = beats
         self._watched = _Watched(lost_seconds)
-        self._name = name
+        self.name = name
 
     @property
     def is_closed(self) -> bool:
@@ -151,10 +151,10 @@ class _OpenJob:
         try:
             self._job.run(number, count)
         except BaseException:
-            self._write("failed", number, {"by": self._name})
+            self._write("failed", number, {"by": self.name})
             raise
         else:
-            self._write("done", number, {"by": self._name, "counted": counted})
+            self._write("done", number, {"by": self.name, "counted": counted})
         finally:
             claim = self._mark("claim", number)
             self._beats.remove(claim)
@@ -166,7 +166,7 @@ class _OpenJob:
     def _create(self, path: Path) -> bool:
         try:
             with path.open("x") as file:
-                file.write(self._name)
+                file.write(self.name)
         except FileExistsError:
             return False
         return True
@@ -215,7 +215,7 @@ class ArrayDriver:
                 engine = "auto" if self._engine.name == "uring" else self._engine.name
                 facts = {"parts": job.num_parts, "lanes": lanes, "engine": engine, "depth": self._engine.depth}
                 _write_whole(path / _JOB, {**facts, "job": content})
-            opened = _OpenJob(path, job, job.num_parts, self._beats, self._lost_seconds, _name_of("driver"))
+            opened = OpenJob(path, job, job.num_parts, self._beats, self._lost_seconds, _name_of("driver"))
             try:
                 yield [_DriverLane(opened) for _ in range(lanes)]
             finally:
@@ -249,7 +249,7 @@ class ArrayDriver:
 class _DriverLane:
     """Runs parts in the driver, or waits for indices; runs other open parts meanwhile."""
 
-    def __init__(self, job: _OpenJob) -> None:
+    def __init__(self, job: OpenJob) -> None:
         self._job = job
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
@@ -275,7 +275,7 @@ class _DriverLane:
 
 
 class IndexWork(NamedTuple):
-    """What an index did. parts: parts that it ran; jobs: lists of tasks that it took part in."""
+    """Work of an index. parts: parts that it ran; jobs: lists of tasks that it took part in."""
 
     parts: int
     jobs: int
@@ -293,7 +293,7 @@ def run_index(path: Path, index: int, of: int, *, lost_seconds: float = LOST_SEC
     beats, watched = _Beats(), _Watched(lost_seconds)
     name = _name_of(f"index {index} of {of}")
     worked: dict[Path, int] = {}
-    opened: tuple[_OpenJob, int] | None = None
+    opened: tuple[OpenJob, int] | None = None
     try:
         while not (path / _FINISHED).exists():
             if opened is None or opened[0].is_closed:
@@ -316,7 +316,7 @@ def run_index(path: Path, index: int, of: int, *, lost_seconds: float = LOST_SEC
     return IndexWork(sum(worked.values()), sum(done > 0 for done in worked.values()))
 
 
-def _open_next(path: Path, beats: _Beats, lost_seconds: float, name: str) -> tuple[_OpenJob, int] | None:
+def _open_next(path: Path, beats: _Beats, lost_seconds: float, name: str) -> tuple[OpenJob, int] | None:
     """Return the job that is open, and its number of lanes; None for none."""
     try:
         driver = json.loads((path / _DRIVER).read_bytes())
@@ -338,10 +338,10 @@ def _open_next(path: Path, beats: _Beats, lost_seconds: float, name: str) -> tup
             f"{driver['folder']}: {error.strerror}; the command runs there: run it in a folder that all machines share"
         ) from error
     job = decode_job(facts["job"], open_engine(facts["engine"], facts["depth"]).engine)
-    return _OpenJob(folders[-1], job, facts["parts"], beats, lost_seconds, name), facts["lanes"]
+    return OpenJob(folders[-1], job, facts["parts"], beats, lost_seconds, name), facts["lanes"]
 
 
-def _run_parts(job: _OpenJob, num_lanes: int, index: int, of: int) -> int:
+def _run_parts(job: OpenJob, num_lanes: int, index: int, of: int) -> int:
     """Run the parts that no one has, until none is left; return how many. Raises the first error."""
     try:
         pending = sorted(job.pending(), key=lambda number: ((number - index) % of, number))

@@ -118,7 +118,7 @@ def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Share
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What an executor may use.
+    """Place, processes, threads and memory for an executor.
 
     place: text after the colon of --executor, "" for none.
     count: number of processes; None: the executor chooses.

@@ -116,7 +116,7 @@ class _Encoder:
         return {**encoded, "number": len(self._seen) - 1}
 
     def _encode_object(self, value: Any) -> Json:
-        reduced: tuple[Any, ...] = (*value.__reduce_ex__(2), None)  # type: ignore[misc]
+        reduced: tuple[Any, ...] = (*value.__reduce_ex__(2), None)
         function, args, state = reduced[:3]
         if function is copyreg.__newobj__ and args[0] is type(value):  # type: ignore[attr-defined]
             return {

@@ -199,7 +199,7 @@ class _Copy(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """What became of a part. counted: as Job counts. error, trace: None and "" unless it failed."""
+    """Result of a part. counted: as Job counts. error, trace: None and "" unless it failed."""
 
     counted: int
     error: BaseException | None = None
