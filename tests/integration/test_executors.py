@@ -157,7 +157,7 @@ def test_the_tasks_of_an_index_that_died_are_done_by_others(
 ) -> None:
     """So are those of one that only seems to have died."""
     kind = ExecutorKind(partial(ArrayDriver, lost_seconds=3.0), takes_place=True)
-    monkeypatch.setitem(EXECUTORS, "array", kind)  # type: ignore[arg-type]
+    monkeypatch.setitem(EXECUTORS, "array", kind)
     index = subprocess.Popen([sys.executable, "-c", SLEEPER, str(tmp_path / "tasks")])
     whole, stopped = OpenJob.claim, threading.Event()
 

@@ -109,13 +109,19 @@ class RayTasks:
     def _connect(self) -> None:
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
         if not self._address:
-            self._ray.init(
-                "local",
-                num_cpus=self._cpus * self.count,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                include_dashboard=False,
-                **quiet,
-            )
+            try:
+                self._ray.init(
+                    "local",
+                    num_cpus=self._cpus * self.count,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    include_dashboard=False,
+                    **quiet,
+                )
+            except Exception as error:  # Ray raises plain ones
+                raise WorkerError(
+                    f"Ray cannot be started here ({str(error).splitlines()[0]}); free some memory and cores, or use "
+                    "--executor processes"
+                ) from error
             return
         if self._address != "auto":
             _require_answer(self._address)
