@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -75,8 +77,10 @@ def graphs(module_folder: Path) -> dict[str, Dataset]:
     }
 
 
-def run_cases(cases: dict[str, Case], graphs: dict[str, Dataset], folder: Path) -> None:
-    """Train every case in one process, with the threads of a rank, and in ranks."""
+def run_cases(
+    cases: dict[str, Case], graphs: dict[str, Dataset], folder: Path, refused: Sequence[RanksJob] = ()
+) -> list[list[str]]:
+    """Train every case in one process, with the threads of a rank, and in ranks. Returns the errors of `refused`."""
     jobs = []
     for name, case in cases.items():
         options = {**OPTIONS, **case.options}
@@ -86,13 +90,45 @@ def run_cases(cases: dict[str, Case], graphs: dict[str, Dataset], folder: Path) 
         train(graphs[case.graph], out=folder / f"{name} alone", **alone)
         options |= {"dataset": str(graphs[case.graph].path), "threads": case.count}
         jobs.append(RanksJob(case.count, options, outs=folders_of(folder / name)))
-    assert run_jobs(jobs) == [[""] * job.ranks for job in jobs]
+    errors = run_jobs([*jobs, *refused])
+    assert errors[: len(jobs)] == [[""] * job.ranks for job in jobs]
+    return errors[len(jobs) :]
+
+
+# What rank 0 says of options that several ranks cannot have.
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "accumulate": (
+        {"accumulate": 3},
+        "--accumulate must be a multiple of 2 processes, .* got 3: use --accumulate 4",
+    ),
+    "shared": ({"store": "shared"}, "--store shared delivers .* results of 2 processes would vary .*: add --ordered"),
+    "memory": (
+        {"memory_bytes": 5_000_000},
+        "--memory 5 MB is too small for 2 processes on one machine, .*; the smallest that works is --memory [0-9]+MB",
+    ),
+    "dataset": ({}, "values-imported: process 1 has another dataset there .* copy the same dataset to every machine"),
+    "no dataset": ({}, "nowhere: "),
+}
+DATASETS = {"dataset": ("sbm", "values"), "no dataset": ("sbm", "nowhere")}
+
+
+class Trained(NamedTuple):
+    """RUN folders of the cases, and the errors of both ranks in those of REFUSED."""
+
+    folder: Path
+    errors: dict[str, list[str]]
 
 
 @pytest.fixture(scope="module")
-def trained(graphs: dict[str, Dataset], module_folder: Path) -> Path:
-    run_cases(CASES, graphs, module_folder)
-    return module_folder
+def trained(graphs: dict[str, Dataset], module_folder: Path) -> Trained:
+    paths = {name: str(dataset.path) for name, dataset in graphs.items()}
+    refused = []
+    for name, (changes, _) in REFUSED.items():
+        options = {**OPTIONS, "dataset": paths["sbm"], "threads": 2, **changes}
+        datasets = tuple(paths.get(each, each) for each in DATASETS.get(name, ()))
+        refused.append(RanksJob(2, options, outs=folders_of(module_folder / f"refused {name}"), datasets=datasets))
+    errors = run_cases(CASES, graphs, module_folder, refused)
+    return Trained(module_folder, dict(zip(REFUSED, errors, strict=True)))
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +158,16 @@ def assert_equal_runs(folder: Path, name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_ranks_train_the_model_of_one_process(trained: Path, name: str) -> None:
-    assert_equal_runs(trained, name, CASES[name].count)
+def test_ranks_train_the_model_of_one_process(trained: Trained, name: str) -> None:
+    assert_equal_runs(trained.folder, name, CASES[name].count)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_errors_are_those_of_the_first_rank_whichever_has_them(trained: Trained, name: str) -> None:
+    first, other = trained.errors[name]
+    assert re.search(REFUSED[name][1], first)
+    assert other == (first if name in DATASETS else "another process of this run ended")
+    assert not list(trained.folder.glob(f"refused {name}*")), "nothing is written"
 
 
 @pytest.mark.slow

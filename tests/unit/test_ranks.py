@@ -31,10 +31,10 @@ def test_ranks_are_those_of_torchrun() -> None:
     [
         (
             {"MASTER_ADDR": ""},
-            "WORLD_SIZE is set to '4' and MASTER_ADDR is not set: start with torchrun, .*unset WORLD",
+            "WORLD_SIZE is '4', which needs MASTER_ADDR too: start with torchrun, .*unset WORLD",
         ),
-        ({"LOCAL_WORLD_SIZE": ""}, "LOCAL_WORLD_SIZE is not set"),
-        ({"RANK": ""}, "RANK is not set"),
+        ({"LOCAL_WORLD_SIZE": ""}, "needs LOCAL_WORLD_SIZE too"),
+        ({"RANK": ""}, "needs RANK too"),
         ({"RANK": "one"}, "RANK must be a whole number from 0, got 'one'"),
         ({"WORLD_SIZE": "-2"}, "WORLD_SIZE must be a whole number from 0, got '-2'"),
         ({"RANK": "4"}, "RANK must be less than WORLD_SIZE, got 4 of 4"),

@@ -17,6 +17,7 @@ from diskhop.cli.commands import PANEL_OF, load_commands
 from diskhop.cli.options import COMMON, Command
 from diskhop.cli.output import stderr, stdout
 from diskhop.errors import DiskhopError
+from diskhop.runtime.process import end_with_parent
 
 _INTERRUPTED = 130
 _NAME = "diskhop"
@@ -105,6 +106,9 @@ def main() -> None:
 
     # As after Ctrl-C, unfinished files are removed. DuckDB turns the exit into an interruption, hence `ended`.
     signal.signal(signal.SIGTERM, end)
+    if "WORLD_SIZE" in os.environ:
+        # A rank ends with the launcher that started it; before anything takes time.
+        end_with_parent(signal.SIGTERM)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
     code = run(sys.argv[1:])

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from diskhop.cli.app import command
 from diskhop.cli.options import (
     ConfigFile,
@@ -26,6 +24,8 @@ from diskhop.config.link import LinkConfig
 from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
+from diskhop.errors import RankError
+from diskhop.run_files import CONFIG_FILE, NODE, resume_command
 
 _CONFIGS = (SampledConfig, HopConfig, TypedConfig, TypedHopConfig, LinkConfig)
 
@@ -51,7 +51,15 @@ def train(
         require_launchable(processes, os.environ)
         if processes > 1:
             own = _spell(dataset, out, resume, preset, config, tensorboard, as_json)
-            raise typer.Exit(launch(["train", *own, *spell_options(given, *_CONFIGS)], processes))
+            try:
+                code = launch(["train", *own, *spell_options(given, *_CONFIGS)], processes)
+            except RankError as error:
+                if out is not None and (out / CONFIG_FILE).exists():
+                    error.add_note(f"resume with: {resume_command(NODE, out)} --processes {processes}")
+                raise
+            if code:
+                raise RankError([""], code)  # rank 0 has printed why
+            return
     from diskhop.runs.start import train as train_model
     from diskhop.ui.summary import summarize
     from diskhop.ui.terminal import run_callbacks

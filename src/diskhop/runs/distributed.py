@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -30,6 +31,9 @@ _START_SECONDS = 300
 _WAIT = timedelta(days=30)
 # Until rank 0 has shown the message of another rank, which then ends.
 _HEARD_SECONDS = 30
+# Until a rank that fails has left its message.
+_MESSAGE_SECONDS = 2
+_SECONDS_BETWEEN_LOOKS = 0.05
 _ERROR, _HEARD = "error", "heard"
 _NOTHING = object()
 
@@ -107,18 +111,21 @@ def open_group(ranks: Ranks) -> Iterator[Group]:
         yield Group(ranks)
     except DiskhopError as error:
         if not ranks.is_first:
-            if not isinstance(error, RankError):
+            if isinstance(error, RankError):
+                error.exit_code = _exit_code_of_first(store) or error.exit_code
+            else:
                 _leave_message(store, error)
             raise
         found = _find_message(store) if isinstance(error, RankError) else None
-        store.set(_HEARD, "")
+        store.set(_HEARD, str((found or error).exit_code))
         if found is None:
             raise
         for note in getattr(error, "__notes__", ()):
             found.add_note(note)
         raise found from error
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _connect(ranks: Ranks) -> Any:
@@ -153,17 +160,29 @@ def _leave_message(store: Any, error: DiskhopError) -> None:
     store.compare_set(_ERROR, "", json.dumps([lines, error.exit_code]))
     # Rank 0 waits for this rank: its connections tell that it ended.
     dist.destroy_process_group()
-    try:
-        store.wait([_HEARD], timedelta(seconds=_HEARD_SECONDS))
-    except RuntimeError:
-        return
+    _wait_for(store, _HEARD, _HEARD_SECONDS)
+
+
+def _exit_code_of_first(store: Any) -> int:
+    """Return the exit code of rank 0, after it has failed; 0 if it ended without one."""
+    text = _wait_for(store, _HEARD, _MESSAGE_SECONDS)
+    return int(text) if text else 0
 
 
 def _find_message(store: Any) -> RankError | None:
     """Return the error of another rank; None if it ended without one."""
+    text = _wait_for(store, _ERROR, _MESSAGE_SECONDS)
+    return RankError(*json.loads(text)) if text else None
+
+
+def _wait_for(store: Any, key: str, seconds: float) -> str:
+    """Return what a rank has left under a key, '' if there is nothing. Not store.wait(), which warns on stderr."""
+    until = time.monotonic() + seconds
     try:
-        store.wait([_ERROR], timedelta(seconds=1))
-    except RuntimeError:
-        return None
-    lines, exit_code = json.loads(store.get(_ERROR))
-    return RankError(lines, exit_code)
+        while time.monotonic() < until:
+            if store.check([key]):
+                return str(store.get(key).decode())
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    except RuntimeError:  # the process with the store has ended
+        pass
+    return ""

@@ -38,8 +38,10 @@ def launch(words: Sequence[str], count: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    # What it logs is about errors that rank 0 prints in one line.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    # What it logs is about errors that rank 0 prints in one line. Each of its loggers has a level of its own.
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

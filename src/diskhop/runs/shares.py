@@ -34,12 +34,13 @@ def require_shareable(config: TrainConfig, ranks: Ranks) -> None:
 
 
 def require_same_dataset(dataset: Dataset, group: Group) -> None:
-    """Refuse ranks with different datasets: rank 0 raises ConfigError, which ends the others."""
-    for rank, (found, path) in enumerate(group.gather((dataset.hash, str(dataset.path)))):
-        if found != dataset.hash and group.ranks.is_first:
+    """Refuse ranks with different datasets. All raise the same ConfigError."""
+    first, *others = group.gather((dataset.hash, str(dataset.path)))
+    for rank, (found, path) in enumerate(others, start=1):
+        if found != first[0]:
             raise ConfigError(
-                f"{path}: process {rank} has another dataset there (hash {found}) than process 0 has in {dataset.path} "
-                f"(hash {dataset.hash}); copy the same dataset to every machine"
+                f"{path}: process {rank} has another dataset there (hash {found}) than process 0 has in {first[1]} "
+                f"(hash {first[0]}); copy the same dataset to every machine"
             )
 
 

@@ -52,9 +52,10 @@ def read_ranks(environ: Mapping[str, str]) -> Ranks:
     if not given:
         return ONE
     way = f"start with torchrun, which sets all of them, or run first: unset {' '.join(given)}"
-    for name in NAMES if environ.get(_COUNT) == "1" else (*NAMES, *_ADDRESS):
-        if not environ.get(name):
-            raise ConfigError(f"{given[0]} is set to '{environ[given[0]]}' and {name} is not set: {way}")
+    names = NAMES if environ.get(_COUNT) == "1" else (*NAMES, *_ADDRESS)
+    missing = [name for name in names if not environ.get(name)]
+    if missing:
+        raise ConfigError(f"{given[0]} is '{environ[given[0]]}', which needs {', '.join(missing)} too: {way}")
     for name in NAMES:
         if not environ[name].isdecimal():
             raise ConfigError(f"{name} must be a whole number from 0, got '{environ[name]}': {way}")
