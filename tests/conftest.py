@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Remove what libraries leave in the temporary folder: PyTorch Geometric writes modules there."""
     tmp_path_factory.getbasetemp()  # before: pytest keeps what failed in the usual place
+    get_temp_dir()  # before: multiprocessing removes it when this process ends
     with tempfile.TemporaryDirectory(prefix="diskhop-tests-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", folder)

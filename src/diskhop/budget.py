@@ -2,12 +2,15 @@
 
 One `Budget` is created per run and passed down. A *reservation* is a named claim on it that is released when its
 context ends. All code reserves memory for graph data before it allocates it.
+
+A budget is of a whole machine. Where several processes share it, each has a `Budget` of the same size and reserves what
+it takes itself: that counts once per process, except for *shared* data, of which there is one copy.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 
 from diskhop.errors import BudgetError, ConfigError
@@ -52,10 +55,11 @@ def format_bytes(num_bytes: int) -> str:
 class Reservation:
     """A named claim on a budget; it ends with its context or with `release()`."""
 
-    def __init__(self, budget: Budget, name: str, num_bytes: int) -> None:
+    def __init__(self, budget: Budget, name: str, num_bytes: int, *, is_shared: bool) -> None:
         self._budget: Budget | None = budget
         self.name = name
         self.num_bytes = num_bytes
+        self.is_shared = is_shared
 
     def release(self) -> None:
         """Return the bytes to the budget; a second call does nothing."""
@@ -73,46 +77,71 @@ class Reservation:
 
 
 class Budget:
-    """The bytes of graph data that diskhop may keep in memory. Thread-safe."""
+    """The bytes of graph data that diskhop may keep in memory on this machine. Thread-safe.
 
-    def __init__(self, total_bytes: int) -> None:
+    total_bytes: of all processes together.
+    num_processes: processes that share the budget.
+    """
+
+    def __init__(self, total_bytes: int, num_processes: int = 1) -> None:
         if total_bytes <= 0:
             raise ConfigError(f"--memory must be more than 0 bytes, got {total_bytes}")
         self.total_bytes = total_bytes
+        self.num_processes = num_processes
         self._lock = threading.Lock()
-        self._reserved: dict[str, int] = {}
+        # Bytes by name, of this process's own data and of shared data.
+        self._reserved: dict[bool, dict[str, int]] = {False: {}, True: {}}
         self._peak: dict[str, int] = {}
         self._peak_bytes = 0
 
-    def reserve(self, name: str, num_bytes: int) -> Reservation:
-        """Reserve bytes under a name; equal names add up. Raises BudgetError with the smallest budget that works."""
+    def divide_among(self, num_processes: int) -> None:
+        """Share the budget with more processes. Raises ConfigError if memory is reserved for another number of them."""
+        with self._lock:
+            is_free = not any(sum(names.values()) for names in self._reserved.values())
+            if num_processes != self.num_processes and not is_free:
+                raise ConfigError(
+                    f"this Budget is in use for {self.num_processes} processes, got {num_processes}; "
+                    "close the loaders that use it first, or make a new Budget"
+                )
+            self.num_processes = num_processes
+
+    def reserve(self, name: str, num_bytes: int, *, is_shared: bool = False) -> Reservation:
+        """Reserve bytes under a name; equal names add up. Raises BudgetError with the smallest budget that works.
+
+        is_shared: all processes have these bytes in one copy, and each of them reserves it.
+        """
         if num_bytes < 0:
             raise ConfigError(f"reservation '{name}' must be >= 0 bytes, got {num_bytes}")
         with self._lock:
-            reserved_bytes = sum(self._reserved.values())
-            if reserved_bytes + num_bytes > self.total_bytes:
-                raise self._refusal({name: num_bytes}, reserved_bytes)
-            self._reserved[name] = self._reserved.get(name, 0) + num_bytes
-            self._peak[name] = max(self._peak.get(name, 0), self._reserved[name])
-            self._peak_bytes = max(self._peak_bytes, reserved_bytes + num_bytes)
-        return Reservation(self, name, num_bytes)
+            wanted = {name: num_bytes}
+            if self._counted_with(wanted, wanted if is_shared else ()) > self.total_bytes:
+                raise self._refusal(wanted, wanted if is_shared else ())
+            names = self._reserved[is_shared]
+            names[name] = names.get(name, 0) + num_bytes
+            of_name = sum(names.get(name, 0) for names in self._reserved.values())
+            self._peak[name] = max(self._peak.get(name, 0), of_name)
+            self._peak_bytes = max(self._peak_bytes, sum(sum(names.values()) for names in self._reserved.values()))
+        return Reservation(self, name, num_bytes, is_shared=is_shared)
 
-    def require(self, wanted: Mapping[str, int]) -> None:
-        """Raise BudgetError now, before any work, if these reservations would not fit together."""
+    def require(self, wanted: Mapping[str, int], shared: Collection[str] = ()) -> None:
+        """Raise BudgetError now, before any work, if these reservations would not fit together. shared: their names."""
         with self._lock:
-            reserved_bytes = sum(self._reserved.values())
-            if reserved_bytes + sum(wanted.values()) > self.total_bytes:
-                raise self._refusal(wanted, reserved_bytes)
+            if self._counted_with(wanted, shared) > self.total_bytes:
+                raise self._refusal(wanted, shared)
+
+    def left_after(self, wanted: Mapping[str, int], shared: Collection[str] = ()) -> int:
+        """Return the bytes of all processes that these reservations would leave. shared: their names."""
+        with self._lock:
+            return self.total_bytes - self._counted_with(wanted, shared)
 
     @property
     def available_bytes(self) -> int:
-        """Bytes that are not reserved now."""
-        with self._lock:
-            return self.total_bytes - sum(self._reserved.values())
+        """Bytes that this process can still reserve for itself, if the others reserve as much."""
+        return self.left_after({}) // self.num_processes
 
     @property
     def peak_bytes(self) -> int:
-        """Most bytes that were reserved at the same time."""
+        """Most bytes that were reserved at the same time by this process, those of shared data included."""
         return self._peak_bytes
 
     def table(self) -> dict[str, int]:
@@ -120,16 +149,35 @@ class Budget:
         with self._lock:
             return dict(self._peak)
 
-    def _refusal(self, wanted: Mapping[str, int], reserved_bytes: int) -> BudgetError:
-        smallest_bytes = reserved_bytes + sum(wanted.values())
-        together = {name: self._reserved.get(name, 0) + wanted.get(name, 0) for name in {**self._reserved, **wanted}}
-        parts = ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in together.items() if num_bytes > 0)
+    def _counted_with(self, wanted: Mapping[str, int], shared: Collection[str]) -> int:
+        """Return the bytes of all processes if these were reserved, too."""
+        once = sum(self._reserved[True].values()) + sum(wanted[name] for name in wanted if name in shared)
+        each = sum(self._reserved[False].values()) + sum(wanted[name] for name in wanted if name not in shared)
+        return once + self.num_processes * each
+
+    def _refusal(self, wanted: Mapping[str, int], shared: Collection[str]) -> BudgetError:
+        smallest_bytes = self._counted_with(wanted, shared)
+        if self.num_processes == 1:
+            shared = ()
+        own, common = dict(self._reserved[False]), dict(self._reserved[True])
+        for name, num_bytes in wanted.items():
+            names = common if name in shared else own
+            names[name] = names.get(name, 0) + num_bytes
+        if self.num_processes == 1:
+            parts, of_processes = _listed({**own, **common}), ""
+        else:
+            parts = f"shared {_listed(common) or 'nothing'}; for each process {_listed(own)}"
+            of_processes = f" for {self.num_processes} processes"
         return BudgetError(
-            f"--memory {format_bytes(self.total_bytes)} is too small: it needs {parts}; "
+            f"--memory {format_bytes(self.total_bytes)} is too small{of_processes}: it needs {parts}; "
             f"the smallest that works is --memory {-(-smallest_bytes // 1_000_000)}MB",
             smallest_bytes,
         )
 
     def _release(self, reservation: Reservation) -> None:
         with self._lock:
-            self._reserved[reservation.name] -= reservation.num_bytes
+            self._reserved[reservation.is_shared][reservation.name] -= reservation.num_bytes
+
+
+def _listed(names: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in names.items() if num_bytes > 0)

@@ -101,7 +101,9 @@ class RunPlan:
     engine: name of the I/O engine.
     threads: cores that the whole run shares.
     memory_bytes: the whole budget.
-    reserved: bytes of the budget by name.
+    reserved: bytes of the budget by name, as one process has them.
+    num_processes: processes on this machine that share the budget.
+    shared: names of the reserved data of which they have one copy; the rest is there once per process.
     reasons: why the choices were made, one line each.
     predicted: predicted cost; None if no prediction was made.
     rejected: the other options, the best first.
@@ -114,10 +116,20 @@ class RunPlan:
     reasons: tuple[str, ...]
     predicted: Prediction | None = None
     rejected: tuple[Rejected, ...] = ()
+    num_processes: int = 1
+    shared: tuple[str, ...] = ()
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of the budget that all processes of the machine take together."""
+        shared_bytes = sum(self.reserved[name] for name in self.shared)
+        return shared_bytes + self.num_processes * (sum(self.reserved.values()) - shared_bytes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for result.json; unknown values are absent."""
         stored = {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}
+        if self.num_processes == 1:
+            del stored["num_processes"], stored["shared"]
         if self.predicted is None:
             del stored["predicted"], stored["rejected"]
         else:

@@ -24,6 +24,7 @@ from diskhop.errors import ConfigError
 
 if TYPE_CHECKING:
     from diskhop.planning.options import Option
+    from diskhop.plans import RunPlan
 
 
 _TRAIN, _PREDICT = "train", "predict"
@@ -63,6 +64,14 @@ def plan(
         str | None,
         typer.Option(metavar="STRATEGY", help="Show all that is known of one strategy.", rich_help_panel=COMMON),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Plan for N training processes on this machine, which share its memory, threads and disk.",
+            rich_help_panel="Advanced",
+        ),
+    ] = None,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
@@ -70,11 +79,12 @@ def plan(
     require_known("task", task, (*_CONFIGS, *TASKS), "--task: ")
     if task in TASKS:
         given, task = {**given, "task": task}, _TRAIN
-    _require_options(task, given, {"--preset": preset, "--explain": explain}, {"--dataset": dataset})
+    of_training = {"--preset": preset, "--explain": explain, "--processes": processes}
+    _require_options(task, given, of_training, {"--dataset": dataset})
     if task == _PREDICT:
         _plan_prediction(path, dataset, as_json, given)
     else:
-        _plan_training(path, preset, explain, as_json, given)
+        _plan_training(path, preset, explain, processes, as_json, given)
 
 
 def _require_options(
@@ -120,7 +130,7 @@ def _plan_prediction(run: Path, dataset: Path | None, as_json: bool, given: dict
 
 
 def _plan_training(
-    dataset: Path, preset: str | None, explain: str | None, as_json: bool, given: dict[str, Any]
+    dataset: Path, preset: str | None, explain: str | None, processes: int | None, as_json: bool, given: dict[str, Any]
 ) -> None:
     from diskhop.dataset.dataset import open_dataset
     from diskhop.planning.options import OPTION_COLUMNS
@@ -129,7 +139,7 @@ def _plan_training(
     from diskhop.runs.kinds import find_kind
     from diskhop.runs.plan import plan_run
 
-    ranking = plan_run(dataset, preset=preset, **given)
+    ranking = plan_run(dataset, preset=preset, processes=1 if processes is None else processes, **given)
     if explain is not None:
         names = [option.name for option in ranking.options]
         require_known("strategy", explain, names, "--explain: ")
@@ -154,7 +164,7 @@ def _plan_training(
         weights = edge_weights_of(opened, model or "sage", *asked, is_drawn=given.get("weighted", False))
         ignored = [*([] if weights is None else [weights]), *ignored]
     rows += [(each.option.replace("_", " "), f"{each.value}: {each.why}") for each in ignored]
-    print_pairs([*rows, ("next", _next_command(dataset, kind.command, preset, given))])
+    print_pairs([*rows, ("next", _next_command(dataset, kind.command, preset, processes, given))])
 
 
 def _explained(option: Option[Any]) -> list[tuple[str, str]]:
@@ -170,14 +180,24 @@ def _explained(option: Option[Any]) -> list[tuple[str, str]]:
             shown = f"{value:.0%}" if name == "hit_rate" else f"{value:,}"
         rows.append((name.replace("_", " "), shown))
     reserved = {name: num_bytes for name, num_bytes in option.plan.reserved.items() if num_bytes}
-    rows += [(f"memory for {name}", format_bytes(num_bytes)) for name, num_bytes in reserved.items()]
+    rows += [
+        (f"memory for {name}", format_bytes(num_bytes) + _per_process(option.plan, name))
+        for name, num_bytes in reserved.items()
+    ]
     rows += [("plan" if number == 0 else "", reason) for number, reason in enumerate(option.plan.reasons)]
     return rows
 
 
-def _next_command(dataset: Path, command: str, preset: str | None, given: dict[str, Any]) -> str:
+def _per_process(plan: RunPlan, name: str) -> str:
+    if plan.num_processes == 1:
+        return ""
+    return f" shared by {plan.num_processes} processes" if name in plan.shared else " for each process"
+
+
+def _next_command(dataset: Path, command: str, preset: str | None, processes: int | None, given: dict[str, Any]) -> str:
     words = ["diskhop", command, str(dataset)]
     words += [] if preset is None else ["--preset", preset]
+    words += [] if processes is None else ["--processes", str(processes)]
     return shlex.join(
         [
             *words,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -80,6 +80,23 @@ class DiskModel:
         low, high, share = _bracket(self.read_bytes, max(num_bytes, self.read_bytes[0]))
         below, above = self.read_seconds[low][column], self.read_seconds[high][column]
         return max(below + share * (above - below), min(below, above))
+
+    def shared_by(self, num_processes: int) -> Self:
+        """Return the model of the disk as each of several processes has it while all of them read."""
+        if num_processes == 1:
+            return self
+        seconds = tuple(
+            tuple(num_processes * self.predict_seconds(size, num_processes * depth) for depth in self.read_depths)
+            for size in self.read_bytes
+        )
+        return replace(
+            self,
+            overhead_seconds=num_processes * self.overhead_seconds,
+            bytes_per_second=self.bytes_per_second / num_processes,
+            read_seconds=seconds,
+            sequential_read_bytes_per_second=self.sequential_read_bytes_per_second / num_processes,
+            sequential_write_bytes_per_second=self.sequential_write_bytes_per_second / num_processes,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as plain JSON data."""

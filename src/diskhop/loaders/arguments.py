@@ -45,12 +45,15 @@ class TorchArguments:
     generator: draws the seed of the loader; None: the argument seed.
     pin_memory: batches are delivered in pinned memory, where there is a GPU.
     in_order: batches arrive in order, whatever the store.
+    num_replicas, rank: as torch's DistributedSampler has them; None: those of the process group.
     """
 
     order: Iterable[int] | None = None
     generator: torch.Generator | None = None
     pin_memory: bool = False
     in_order: bool = False
+    num_replicas: Any = None
+    rank: Any = None
 
 
 def refuse_unsupported(loader: str, arguments: dict[str, Any]) -> None:
@@ -74,6 +77,7 @@ def torch_arguments(loader: str, given: dict[str, Any], inputs: str = "input_nod
     refuse_unsupported(loader, {name: effects.pop(name) for name in [*effects] if name in _REFUSED})
     order, generator = effects.pop("sampler", None), effects.pop("generator", None)
     pin_memory, in_order = effects.pop("pin_memory", False), effects.pop("in_order", False)
+    num_replicas, rank = effects.pop("num_replicas", None), effects.pop("rank", None)
     for name in effects:
         raise ConfigError(f"{loader} has no argument '{name}'")
     require_flags(pin_memory=pin_memory, in_order=in_order)
@@ -86,7 +90,7 @@ def torch_arguments(loader: str, given: dict[str, Any], inputs: str = "input_nod
         order,
         "pass a torch.utils.data.Sampler",
     )
-    return TorchArguments(order, generator, bool(pin_memory), bool(in_order))
+    return TorchArguments(order, generator, bool(pin_memory), bool(in_order), num_replicas, rank)
 
 
 def _is_order(order: Any) -> bool:

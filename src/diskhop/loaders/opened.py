@@ -16,6 +16,7 @@ from diskhop.dataset.made_features import NONE
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.loaders.batches import Batch, BatchMaker
 from diskhop.loaders.loader_data import LoaderData
+from diskhop.loaders.shares import LoaderShare
 from diskhop.loaders.typed_batches import TypedBatchMaker
 from diskhop.loaders.typed_data import TypedLoaderData
 from diskhop.loaders.typed_opposites import opposite_types
@@ -38,6 +39,7 @@ class OpenGraph:
     budget: memory of everything.
     held: bytes that the loader holds besides, by name.
     choices: those of a Workload.
+    share: the batches of this process, and the processes that open the graph together with it.
     out_dtype, make: see BatchMaker.
     added: bytes that the loader adds to a batch; None: none.
     copies_rows: whether features of a batch are copied once more, as those of repeated seeds are.
@@ -59,6 +61,7 @@ class OpenGraph:
         id_map: IdMap | Mapping[str, IdMap],
         held: Mapping[str, int],
         choices: Mapping[str, Any],
+        share: LoaderShare,
         out_dtype: torch.dtype | None = None,
         make: Callable[[], Batch] | None = None,
         added: PreparedBytes | None = None,
@@ -73,6 +76,7 @@ class OpenGraph:
         self._id_map = id_map
         self._held = held
         self._choices = choices
+        self._share = share
         self._out_dtype = out_dtype
         self._make = make
         self._copies_rows = copies_rows
@@ -108,9 +112,12 @@ class OpenGraph:
         self._opened = None
         self._exit.close()
 
-    def _planned(self, graph: Dataset, memory_bytes: int) -> tuple[BatchValues, dict[str, int], SampledPlan]:
-        """Return values, a share of memory_bytes of which is held, the memory that is held, and the plan."""
-        values = BatchValues(graph, memory_bytes, self._without)
+    def _values(self, graph: Dataset, memory_bytes: int) -> BatchValues:
+        return BatchValues(graph, memory_bytes, self._without, self._budget.num_processes)
+
+    def _planned(self, graph: Dataset, memory_bytes: int) -> SampledPlan:
+        """Return a plan in which a share of memory_bytes is for values that are held."""
+        values = self._values(graph, memory_bytes)
         held = {**self._held, **values.reserved}
         added = values.added.plus(self._added)
         if self._copies_rows and (table := graph.features()) is not None:
@@ -119,23 +126,31 @@ class OpenGraph:
             seed_sets=(self._seed_set,),
             holds_while_waiting=True,
             also_held=held,
+            held_once=values.shared,
+            num_ranks=self._share.ranks.count,
             values=added,
             **self._choices,
         )
-        return values, held, choose_plan(graph, workload, self._budget)
+        return choose_plan(graph, workload, self._budget)
 
     def _open(self) -> None:
         self._without = frozenset(self._data.removed)
         graph = _graph_to_read(self._data)
-        try:
-            values, held, self.plan = self._planned(graph, self._budget.total_bytes)
-        except BudgetError:
-            values, held, self.plan = self._planned(graph, 0)
+
+        def plan() -> tuple[int, SampledPlan]:
+            try:
+                return self._budget.total_bytes, self._planned(graph, self._budget.total_bytes)
+            except BudgetError:
+                return 0, self._planned(graph, 0)
+
+        peers, memory = self._share.peers, self._share.memory
+        memory_bytes, self.plan = plan() if peers is None else peers.first(plan)
+        values = self._values(graph, memory_bytes)
         with ExitStack() as opened:
-            for name, num_bytes in held.items():
-                opened.enter_context(self._budget.reserve(name, num_bytes))
+            for name, num_bytes in {**self._held, **values.reserved}.items():
+                opened.enter_context(self._budget.reserve(name, num_bytes, is_shared=name in self.plan.shared))
             pipeline = opened.enter_context(open_pipeline(graph, self.plan, self._budget, expected=self._seed_set))
-            opened_values = values.open(pipeline.engine, self.plan.max_gap_bytes)
+            opened_values = values.open(pipeline.engine, self.plan.max_gap_bytes, memory)
             self._opened = pipeline, self._maker(graph, opened_values)
             self._exit = opened.pop_all()
 

@@ -17,13 +17,13 @@ from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
 from diskhop.loaders.arguments import TorchArguments, edge_types_of, resolve_sampler, seed_of, torch_arguments
 from diskhop.loaders.batches import batch_class
-from diskhop.loaders.checks import budget_of
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.named_samplers import resolve_named
 from diskhop.loaders.opened import OpenGraph, graph_of, typed_graph_of
 from diskhop.loaders.orders import SeedOrder, checked_positions
 from diskhop.loaders.sampled import SampledLoader
 from diskhop.loaders.settings import LoaderSettings
+from diskhop.loaders.shares import LoaderShare
 from diskhop.loaders.typed_data import TypedLoaderData, bytes_of_ids, merge_types
 from diskhop.loaders.typed_opposites import ADDED, opposite_types
 from diskhop.pipeline.stream import BatchStream
@@ -62,7 +62,10 @@ class PlannedLoader(SampledLoader):
         num_neighbors = resolve_named(name, num_neighbors, ways, arguments)
         torchs = torch_arguments(name, arguments, given[0])
         settings.check(name, **options)
-        super().__init__(name, budget_of(settings.memory), transform=settings.transform, pin_memory=torchs.pin_memory)
+        share = LoaderShare(name, torchs.num_replicas, torchs.rank)
+        if torchs.order is not None:
+            share.keep_whole()
+        super().__init__(name, settings.memory, share, transform=settings.transform, pin_memory=torchs.pin_memory)
         self._name, self._given = name, given
         self._settings = settings
         self._torchs: TorchArguments = torchs
@@ -111,6 +114,8 @@ class PlannedLoader(SampledLoader):
     def _open(self, seed_set: SeedSet, id_map: IdMap | Mapping[str, IdMap], held: Mapping[str, int]) -> None:
         """Plan and open the graph. held: bytes that the loader holds, by name."""
         settings = self._settings
+        if self._order is None:
+            self._share.settle(self._arguments(), self._given[0])
         self._id_map = id_map
         choices = {**settings.choices(), "ordered": bool(settings.ordered) or self._torchs.in_order}
         self._graph = OpenGraph(
@@ -121,6 +126,7 @@ class PlannedLoader(SampledLoader):
             id_map=id_map,
             held={**held, **({"original ids": bytes_of_ids(id_map)} if bytes_of_ids(id_map) else {})},
             choices={**choices, "seed": self._seed},
+            share=self._share,
             out_dtype=settings.out_dtype,
             make=batch_class(settings.custom_cls, self.data),
             copies_rows=self._copies_rows or seed_set.may_repeat,
@@ -128,8 +134,8 @@ class PlannedLoader(SampledLoader):
             adds_opposites=self._adds_opposites,
         )
 
-    def __len__(self) -> int:
-        """Number of batches per epoch."""
+    @property
+    def _num_batches(self) -> int:
         num_inputs = self._num_ordered
         return num_inputs // self.batch_size if self.drop_last else count_batches(num_inputs, self.batch_size)
 

@@ -19,6 +19,7 @@ from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.node_arrays import node_array
 from diskhop.loaders.opened import OpenGraph
 from diskhop.loaders.repeated import repeat_seeds
+from diskhop.loaders.shares import LoaderShare
 from diskhop.loaders.ways import is_disjoint, require_times, resolve_input_time, times_of
 from diskhop.pipeline.pipeline import Pipeline
 from diskhop.pipeline.single import SingleBatches
@@ -182,6 +183,7 @@ class PygGraph:
             id_map=id_map,
             held={"original ids": id_map.num_bytes} if id_map.num_bytes else {},
             choices={**self._choices, "seed": self._seed, "ordered": True},
+            share=LoaderShare("PygStores", num_replicas=1, rank=0),
         )
 
     @property

@@ -24,9 +24,10 @@ from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError
 from diskhop.loaders.arguments import torch_arguments
 from diskhop.loaders.batches import Batch
-from diskhop.loaders.checks import budget_of, path_of, require_flags, require_texts, size_of, whole_numbers
+from diskhop.loaders.checks import path_of, require_flags, require_texts, size_of, whole_numbers
 from diskhop.loaders.opened import OpenGraph, graph_of
 from diskhop.loaders.sampled import SampledLoader
+from diskhop.loaders.shares import LoaderShare
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.norms import NormColumns, OpenNorms
 from diskhop.pipeline.stream import BatchStream
@@ -97,7 +98,8 @@ class GraphSAINTSampler(SampledLoader):
         given = torch_arguments(name, loader_arguments)
         if given.order is not None or given.generator is not None:
             raise ConfigError(f"{name} has no order of its own to replace; remove sampler and generator, and use seed")
-        super().__init__(name, budget_of(memory), pin_memory=given.pin_memory)
+        share = LoaderShare(name, given.num_replicas, given.rank)
+        super().__init__(name, memory, share, pin_memory=given.pin_memory)
         self.data = graph_of(data, features, int(seed))
         if self.data.is_typed:
             raise ConfigError(
@@ -125,6 +127,7 @@ class GraphSAINTSampler(SampledLoader):
 
     def _open(self, **choices: Any) -> None:
         """Plan and open the graph, and make the norms. choices: those of a Workload."""
+        self._share.settle(self._arguments(), None)
         starts = numbered_starts(self.num_steps)
         seed_set = SeedSet(
             purpose=Purpose.TRAIN,
@@ -144,6 +147,7 @@ class GraphSAINTSampler(SampledLoader):
             id_map=id_map,
             held=held if columns is None else {**held, **columns.reserved},
             choices=choices,
+            share=self._share,
             added=None if columns is None else columns.added,
         )
         try:
@@ -172,8 +176,8 @@ class GraphSAINTSampler(SampledLoader):
         super().close()
         self._norms = None
 
-    def __len__(self) -> int:
-        """Number of batches per pass."""
+    @property
+    def _num_batches(self) -> int:
         return self.num_steps
 
     @property

@@ -14,6 +14,7 @@ from diskhop.loaders.batches import Batch
 from diskhop.loaders.opened import OpenGraph
 from diskhop.loaders.passes import NeighborPass
 from diskhop.loaders.progress import Progress
+from diskhop.loaders.shares import LoaderShare, PassNumbers
 from diskhop.loaders.transforms import transformed
 from diskhop.loaders.turns import PassTurns
 from diskhop.pipeline.batch import MiniBatch
@@ -26,7 +27,8 @@ class SampledLoader(ABC):
     """A loader of sampled batches. A subclass opens `_graph`, and says what a pass is.
 
     name: of the class, for messages.
-    budget: memory of everything.
+    memory: of everything, as users give it; see budget_of().
+    share: the batches of this process.
     transform: called with each batch; None: it is delivered as it is.
     pin_memory: whether batches are delivered in pinned memory, where there is a GPU.
     """
@@ -34,9 +36,16 @@ class SampledLoader(ABC):
     _graph: OpenGraph
 
     def __init__(
-        self, name: str, budget: Budget, *, transform: Callable[[Any], Any] | None = None, pin_memory: bool = False
+        self,
+        name: str,
+        memory: Budget | int | str | None,
+        share: LoaderShare,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
     ) -> None:
-        self.budget = budget
+        self._share = share
+        self.budget = share.budget_of(memory)
         self._process = OwnerProcess(self, name)
         self._transform = transform
         self._pins = pin_memory and torch.cuda.is_available()
@@ -48,9 +57,18 @@ class SampledLoader(ABC):
         """Choices of the store, the engine and the division of memory, with their reasons."""
         return self._graph.plan
 
-    @abstractmethod
     def __len__(self) -> int:
-        """Number of batches per epoch."""
+        """Number of batches per epoch, of this process."""
+        return len(self._numbers)
+
+    @property
+    def _numbers(self) -> PassNumbers:
+        return PassNumbers.of(self._share.ranks, self._num_batches)
+
+    @property
+    @abstractmethod
+    def _num_batches(self) -> int:
+        """Number of batches per epoch, of all processes together."""
 
     @abstractmethod
     def _begin(self, epoch: int) -> Callable[[Sequence[int]], BatchStream]:
@@ -63,7 +81,7 @@ class SampledLoader(ABC):
     def __iter__(self) -> Iterator[Any]:
         self._process.require_here()
         position = self._progress.begin()
-        passed = NeighborPass(position, len(self), self._begin(position.epoch))
+        passed = NeighborPass(position, self._numbers, self._begin(position.epoch))
         try:
             while (batch := self._next_of(passed)) is not None:
                 data = self._delivered(batch)
@@ -79,13 +97,17 @@ class SampledLoader(ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's position: load_state_dict() on another loader resumes with the batches that are left.
 
-        Of several passes that are under way, it is the one that delivered the last batch.
+        Of several passes that are under way, it is the one that delivered the last batch. Where processes share out the
+        batches, all have delivered equally many, so that the state of one serves all of them.
         """
-        return self._progress.state(self._arguments(), len(self))
+        return self._progress.state(self._state_arguments(), len(self))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume the next pass from a state_dict() of a loader with the same arguments."""
-        self._progress.load(state, self._arguments(), len(self))
+        self._progress.load(state, self._state_arguments(), len(self))
+
+    def _state_arguments(self) -> dict[str, Any]:
+        return {**self._arguments(), "processes": self._share.ranks.count}
 
     def close(self) -> None:
         """Return memory and close files; leaving a `with` block does it too. Does nothing in a forked child."""

@@ -36,10 +36,12 @@ from diskhop.pipeline.columns import (
     tensor_of,
 )
 from diskhop.plans import PreparedBytes
+from diskhop.system.resident import OwnMemory, ResidentMemory
 
 # Smaller columns come first; those beyond this share of the memory are read from the disk for every batch.
 _HELD_SHARE = 4
 E_ID = "e_id"
+_ATTRIBUTES = "attributes"
 
 ValuesByName = Mapping[str, tuple[AttributeInfo, Column]]
 
@@ -68,11 +70,17 @@ class BatchValues:
 
     memory_bytes: a share of it is for values that are held; 0: none are, unless they are few.
     without: names of attributes that batches do not have.
+    num_processes: processes of the machine that open the values together.
     reserved: bytes that open() holds, by name.
+    shared: names of those of which the processes have one copy.
     added: bytes that they add to a batch.
     """
 
-    def __init__(self, dataset: Dataset, memory_bytes: int, without: Collection[str] = ()) -> None:
+    shared = frozenset({_ATTRIBUTES})
+
+    def __init__(
+        self, dataset: Dataset, memory_bytes: int, without: Collection[str] = (), num_processes: int = 1
+    ) -> None:
         self._dataset = dataset
         self._nodes = {name: _of_nodes(nodes, without) for name, nodes in dataset.nodes.items()}
         self._edges = {name: _of_edges(edges, without) for name, edges in dataset.edges.items()}
@@ -89,7 +97,9 @@ class BatchValues:
                 self._held.add(each)
         self.reserved: dict[str, int] = {}
         if held_bytes:
-            self.reserved["attributes"] = held_bytes
+            # Masks are there once per process, however many share the rest.
+            masks_bytes = sum(each.held_bytes for each in self._held if each.column is None)
+            self.reserved[_ATTRIBUTES] = held_bytes + (num_processes - 1) * masks_bytes
         if len(self._held) < len(every):
             self.reserved["reading attributes"] = READ_BYTES
         # A batch of a graph with types may have nodes and edges of any of them.
@@ -101,8 +111,12 @@ class BatchValues:
             per_edge=max((sum(each.row_bytes for each in values) for values in self._edges.values()), default=0),
         )
 
-    def open(self, engine: Engine, max_gap_bytes: int) -> OpenValues:
-        """Load what is in memory, and open the rest. The caller has reserved `reserved`."""
+    def open(self, engine: Engine, max_gap_bytes: int, memory: ResidentMemory | None = None) -> OpenValues:
+        """Load what is in memory, and open the rest. The caller has reserved `reserved`.
+
+        memory: of what processes share; None: memory of this process alone.
+        """
+        resident = memory or OwnMemory()
         pool, turn = BufferPool(READING_BYTES), threading.Lock()
 
         def open_column(values: _Values, read: Callable[[StoredColumn], NDArray[Any]]) -> Column:
@@ -111,7 +125,7 @@ class BatchValues:
             if column.table.row_bytes == 0:
                 return EmptyColumn(column)
             return (
-                HeldColumn(read(column))
+                HeldColumn(resident.keep(lambda: read(column)))
                 if values in self._held
                 else DiskColumn(column, engine, pool, turn, max_gap_bytes)
             )

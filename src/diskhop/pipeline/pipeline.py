@@ -22,6 +22,7 @@ from diskhop.io.locks import shared_directory
 from diskhop.pipeline.batch import Pass, Prepare
 from diskhop.pipeline.in_flight import InFlightBatches
 from diskhop.pipeline.parts import PipelineParts
+from diskhop.pipeline.peers import shared_memory
 from diskhop.pipeline.pinned import choose_pinned, counts_accesses
 from diskhop.pipeline.stages import stages_of
 from diskhop.pipeline.stream import BatchStream
@@ -33,6 +34,7 @@ from diskhop.sampling.open import open_plan_topology
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.resources import PreparedBatches, StoreResources
 from diskhop.stores.stores import store_kind
+from diskhop.system.resident import OwnMemory, ResidentMemory
 
 _RESERVED_BY_PIPELINE = (
     "mini-batches in flight",
@@ -68,12 +70,16 @@ def open_pipeline(
     """Open topology and store by the plan and reserve their memory; close them on leaving.
 
     expected: typical batches, for a store that pins the rows that they access.
+
+    Processes that share the budget call it together, and open the plan of the first one.
     """
+    memory = shared_memory(budget)
+    plan = plan if memory is None else memory.agree(plan)
     engine = open_engine(plan.engine, plan.engine_depth, injector).engine
     num_bytes = plan.reserved["mini-batches in flight"] + plan.reserved["sampled ahead"] + plan.staging_bytes
     pool = BufferPool(num_bytes + (STAGING_BYTES if plan.topology == "cached" else 0))
     with ExitStack() as stack:
-        topology = stack.enter_context(open_plan_topology(dataset, plan, engine, budget, pool))
+        topology = stack.enter_context(open_plan_topology(dataset, plan, engine, budget, pool, memory))
         pinned = prepared = None
         table = dataset.features()
         kind = store_kind(plan.store, table)
@@ -94,8 +100,8 @@ def open_pipeline(
             if kind.looks_ahead:
                 scratch = stack.enter_context(scratch_folder(Path(plan.share.scratch)))
             for name, num_bytes in plan.share.reserves.items():
-                stack.enter_context(budget.reserve(name, num_bytes))
-            resources = _resources_of(plan, engine, pool, pinned, scratch, prepared)
+                stack.enter_context(budget.reserve(name, num_bytes, is_shared=name in plan.shared))
+            resources = _resources_of(plan, engine, pool, memory, pinned, scratch, prepared)
             store = kind.open(table, resources)
             stack.callback(store.close)
         yield Pipeline(
@@ -114,6 +120,7 @@ def _resources_of(
     plan: SampledPlan,
     engine: Engine,
     pool: BufferPool,
+    memory: ResidentMemory | None,
     pinned: NodeIds | None,
     scratch: Path | None,
     prepared: PreparedBatches | None,
@@ -130,4 +137,5 @@ def _resources_of(
         pinned=pinned,
         scratch=scratch,
         prepared=prepared,
+        memory=memory or OwnMemory(),
     )

@@ -34,21 +34,26 @@ def plan_lists(room: StoreRoom, files: TopologyFiles, sizes: BatchSizes, most_by
     columns = columns_bytes(files.columns, "memory")
     topology = topology_bytes(files, "memory")
     in_memory_bytes = topology + sum(columns.values())
-    left_bytes = room.left_bytes if most_bytes is None else min(room.left_bytes, most_bytes)
+    # Processes share the lists, and so give a part of their memory each.
+    shared_by = room.num_processes
+    most_left_bytes = shared_by * room.left_bytes
+    left_bytes = most_left_bytes if most_bytes is None else min(most_left_bytes, most_bytes)
     if in_memory_bytes <= left_bytes:
+        room.shared |= {"topology", *columns}
         _take(room, topology, columns)
         room.reasons.append(f"Topology in memory: {format_bytes(in_memory_bytes)}")
         return ListsPlan("memory")
     columns = columns_bytes(files.columns, "cached")
     # The cache takes all memory left except for wide staging, because the last lists that it holds are used least.
-    room_bytes = left_bytes - (STAGING_BYTES - SMALLEST_STAGING_BYTES) - sum(columns.values())
+    others_bytes = STAGING_BYTES - SMALLEST_STAGING_BYTES + sum(columns.values())
+    room_bytes = left_bytes - shared_by * others_bytes
     block_bytes = 2 * buffer_bytes(sizes.block_bytes)  # per thread: in the channel, and before it
     fewest = room.sampling_threads
     best = None
     for num_threads in range(fewest, max(fewest, _MOST_SHARING_READS) + 1):
         working_bytes = num_threads * sizes.hop_read_bytes
         working_bytes += (num_threads - fewest) * (sizes.workspace_bytes + block_bytes)
-        cache_bytes = room_for_lists(files, room_bytes - working_bytes)
+        cache_bytes = room_for_lists(files, room_bytes - shared_by * working_bytes, shared_by)
         if cache_bytes < 0:
             break
         # Measured: threads that sample at the same time share reads, and save by the root of their number.
@@ -56,14 +61,15 @@ def plan_lists(room: StoreRoom, files: TopologyFiles, sizes: BatchSizes, most_by
         if best is None or bytes_read < best[0]:
             best = bytes_read, cache_bytes, num_threads
     too_large = f"{format_bytes(in_memory_bytes)} do not fit next to two batches"
-    if left_bytes < room.left_bytes:
+    if left_bytes < most_left_bytes:
         too_large = f"{format_bytes(in_memory_bytes)} would leave less for rows, which save more (predicted)"
     if best is None:
         room.reasons.append(f"Topology memory-mapped: {too_large}")
         return ListsPlan("mapped")
     _, cache_bytes, num_threads = best
     more_threads = num_threads - fewest
-    _take(room, cached_topology_bytes(files, cache_bytes), columns)
+    room.shared.add("topology")
+    _take(room, cached_topology_bytes(files, cache_bytes, shared_by), columns)
     room.take("sampling", num_threads * sizes.hop_read_bytes + more_threads * sizes.workspace_bytes)
     room.take("sampled ahead", more_threads * block_bytes)
     room.sampling_threads = num_threads

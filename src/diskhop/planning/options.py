@@ -64,7 +64,8 @@ class Ranking(Generic[PlanT]):
             Rejected(option=option.name, reason=option.reason, predicted=option.predicted)
             for option in self.options[1:]
         )
-        reasons = (best.reason, *best.plan.reasons)
+        waiting = () if best.predicted is None else waiting_for_disk(best.plan, best.predicted)
+        reasons = (best.reason, *best.plan.reasons, *waiting)
         return replace(best.plan, reasons=reasons, predicted=best.predicted, rejected=rejected)
 
     def rows(self) -> Iterator[list[str]]:
@@ -72,7 +73,7 @@ class Ranking(Generic[PlanT]):
         for option in self.options:
             if option.predicted is None or option.plan is None:
                 continue
-            predicted, reserved = option.predicted, sum(option.plan.reserved.values())
+            predicted, reserved = option.predicted, option.plan.reserved_bytes
             yield [
                 option.name,
                 *map(_show, (option.seconds(self.epochs), predicted.epoch_seconds, predicted.seconds_before)),
@@ -83,6 +84,17 @@ class Ranking(Generic[PlanT]):
                 format_bytes(predicted.bytes_written),
                 format_bytes(reserved),
             ]
+
+
+def waiting_for_disk(plan: RunPlan, predicted: Prediction) -> tuple[str, ...]:
+    """Say in one line that the processes of a plan mostly wait for the disk; nothing if they do not."""
+    if plan.num_processes == 1 or predicted.io_seconds <= predicted.cores_seconds:
+        return ()
+    disk, cores = _show(predicted.io_seconds), _show(predicted.cores_seconds)
+    return (
+        f"{plan.num_processes} processes wait for the disk: it is busy for {disk} per epoch, the CPU of each process "
+        f"for {cores}; more processes would only wait longer",
+    )
 
 
 def rank(found: Sequence[Option[PlanT]], refused: Mapping[str, str], epochs: int, what: str) -> Ranking[PlanT]:

@@ -14,7 +14,7 @@ from diskhop.config.options import AUTO
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError, ConfigError
-from diskhop.planning.options import Option, Ranking, rank
+from diskhop.planning.options import Option, Ranking, rank, waiting_for_disk
 from diskhop.planning.simulation import NoRoomError, Simulation
 from diskhop.planning.store_plan import plan_store
 from diskhop.planning.workload import Workload, for_store, require_served, store_wishes
@@ -78,7 +78,9 @@ def predict_plan(
         return plan
     try:
         with Simulation(dataset, workload, budget, disk) as simulation:
-            return replace(plan, predicted=simulation.predict(plan, workload))
+            predicted = simulation.predict(plan, workload)
+            reasons = (*plan.reasons, *waiting_for_disk(plan, predicted))
+            return replace(plan, predicted=predicted, reasons=reasons)
     except BudgetError:
         return plan
 

@@ -24,7 +24,7 @@ from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.measure import disk_model, measure_copy_seconds
 from diskhop.planning.options import Option
 from diskhop.planning.short_trace import measure_lists, sample_short_trace
-from diskhop.planning.store_plan import plan_store
+from diskhop.planning.store_plan import own_threads, plan_store
 from diskhop.planning.workload import Workload, for_store
 from diskhop.plans import Prediction, SampledPlan
 from diskhop.policies.division import fewest_seconds
@@ -36,7 +36,7 @@ from diskhop.stores.group_share import pick_pinned
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.stores import STORES, store_kind
-from diskhop.system.memory import default_threads, free_memory_bytes
+from diskhop.system.memory import free_memory_bytes
 
 # With fewer epochs, waiting for the first batch costs more than preparing all of them saves.
 _FEWEST_EPOCHS_AHEAD = 3
@@ -75,7 +75,8 @@ class Simulation:
         self._dataset = dataset
         self._workload = workload
         # A budget of its own: the run's report must not contain memory that is free before the run begins.
-        self._budget = Budget(max(1, budget.available_bytes))
+        # It has the part of all processes, which wait for one to simulate.
+        self._budget = Budget(max(1, budget.left_after({})))
         self._whole = budget
         self._reserved = ExitStack()
         table = dataset.features()
@@ -100,10 +101,11 @@ class Simulation:
                 enough_bytes,
             ) from error
         self.machine = Machine(
-            disk=disk,
-            threads=workload.threads or default_threads(),
+            disk=disk.shared_by(budget.num_processes),
+            threads=workload.threads or own_threads(budget),
             step_seconds=step_seconds,
             copy_seconds=measure_copy_seconds(table.row_bytes, table.num_rows, self._budget),
+            num_processes=budget.num_processes,
         )
         self._alignment = File(str(table.path), "read").offset_alignment
 
@@ -193,7 +195,7 @@ class Simulation:
             table_alignment=self._alignment,
             plan=plan,
             machine=self.machine,
-            num_batches=workload.num_batches,
+            num_batches=-(-workload.num_batches // (workload.num_ranks or self.machine.num_processes)),
             is_only=workload.epochs == 1,
             is_reused=workload.reuse,
             pinned=self._pinned(plan) if counts else None,

@@ -57,7 +57,7 @@ def plan_store(
     """
     engine, reason = choose_engine(workload.engine or AUTO)
     reasons = [] if workload.engine else [f"engine {engine}: {reason}"]
-    threads = default_threads() if workload.threads is None else workload.threads
+    threads = own_threads(budget) if workload.threads is None else workload.threads
     if threads < 1:
         raise ConfigError(f"--threads must be at least 1, got {threads}; use --threads 1")
     sizes = sizes or workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
@@ -67,6 +67,8 @@ def plan_store(
     room, in_flight = planning.room, planning.room.in_flight
     reasons.append(in_flight.describe(HEADROOM))
     disk = disk or disk_model(dataset, engine)
+    if budget.num_processes > 1:
+        reasons.append(_describe_division(room))
     reasons.append(f"Reads closer than {format_bytes(disk.break_even_gap_bytes)} are merged ({disk.source} break-even)")
     return SampledPlan(
         store=store,
@@ -90,9 +92,27 @@ def plan_store(
         pinned=workload.pinned or PINNED[0],
         values=workload.values,
         reserved=room.reserved,
+        num_processes=budget.num_processes,
+        shared=tuple(name for name in room.reserved if name in room.shared) if budget.num_processes > 1 else (),
         reasons=tuple(reasons),
         columns=tuple((column.use, column.name) for column in planning.files.columns),
     )
+
+
+def _describe_division(room: StoreRoom) -> str:
+    """One line for people: what the processes of a machine have in one copy, and what each has."""
+    shared = [name for name, num_bytes in room.reserved.items() if name in room.shared and num_bytes]
+    shared_bytes = sum(room.reserved[name] for name in shared)
+    own_bytes = sum(room.reserved.values()) - shared_bytes
+    return (
+        f"Memory of {room.num_processes} processes: {format_bytes(shared_bytes)} shared ({', '.join(shared)}), "
+        f"{format_bytes(own_bytes)} for each process"
+    )
+
+
+def own_threads(budget: Budget) -> int:
+    """Return the number of cores that a process may use, of those that share a budget."""
+    return max(1, default_threads() // budget.num_processes)
 
 
 class _StorePlanning:
@@ -138,6 +158,7 @@ class _StorePlanning:
             reserved=self._smallest_of_sampling(),
             sampling_threads=self._sampling_threads,
             take_lists=self._take_lists,
+            shared=self._kind.shares | workload.held_once,
         )
         if self._table is None:
             room.require({})
@@ -152,7 +173,7 @@ class _StorePlanning:
             counting_bytes += room.reserved["sampling"] + room.in_flight.batch_bytes
             names = ("topology", *(column.label for column in self.files.columns))
             lists = {name: room.reserved.get(name, 0) for name in names}
-            self._budget.require({**workload.also_held, **lists, "counting accesses": counting_bytes})
+            self._budget.require({**workload.also_held, **lists, "counting accesses": counting_bytes}, room.shared)
         return share
 
     def _smallest_of_sampling(self) -> dict[str, int]:

@@ -38,6 +38,8 @@ class Workload:
     reads_lent_rows: the consumer can read rows in the store's memory, see MiniBatch.
     prepared: batches prepared before the run, for a store that can replay them.
     also_held: other graph data that the caller keeps in memory, as bytes by name.
+    held_once: names of that of which all processes of the machine have one copy.
+    num_ranks: processes on all machines that share out the batches; None: those that share the budget.
     values: bytes that preparing a batch adds.
     sizes: sizes that no batch exceeds; None: measured on a few batches.
     measure_step: mean seconds of a few training steps on a batch; None without a model.
@@ -60,6 +62,8 @@ class Workload:
     reads_lent_rows: bool = False
     prepared: PreparedBatches | None = None
     also_held: Mapping[str, int] = field(default_factory=dict)
+    held_once: frozenset[str] = frozenset()
+    num_ranks: int | None = None
     values: PreparedBytes = field(default_factory=PreparedBytes)
     sizes: BatchSizes | None = None
     measure_step: Callable[[SampledBatch], float] | None = None
@@ -71,7 +75,7 @@ class Workload:
 
     @property
     def num_batches(self) -> int:
-        """Batches per epoch."""
+        """Batches per epoch, of all processes together."""
         num_batches = self.seed_sets[0].num_batches
         return min(num_batches, self.max_batches or num_batches)
 

@@ -6,9 +6,9 @@ A new kind is a folder and a line here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from diskhop.budget import Budget
 from diskhop.config.embed import EmbedConfig
@@ -69,7 +69,7 @@ class RunKind(Generic[ConfigT, TaskT, FinishedT]):
     config: the class of its configuration.
     models: the names of its models; no two kinds share one. None for a kind that is chosen by --task.
     resolve: completes options for a dataset, with a preset's if one is named.
-    rank: compares the ways to run a configuration, without training.
+    rank: compares the ways to run a configuration in a number of processes on one machine, without training.
     run: trains.
     """
 
@@ -77,7 +77,7 @@ class RunKind(Generic[ConfigT, TaskT, FinishedT]):
     config: type[ConfigT]
     models: Collection[str]
     resolve: Callable[[Dataset, Mapping[str, Any], str | None], Resolved[Any, Any]]
-    rank: Callable[[Dataset, ConfigT, TaskT], Ranking[Any]]
+    rank: Callable[[Dataset, ConfigT, TaskT, int], Ranking[Any]]
     run: Callable[[RunContext, ConfigT, TaskT | None], FinishedT]
 
     @property
@@ -128,52 +128,70 @@ def configs_of(command: str) -> dict[str, type[Any]]:
 
 
 def _rank_stores(
-    dataset: Dataset, config: SampledConfig, describe: Callable[[], tuple[Dataset, Workload]]
+    dataset: Dataset,
+    config: SampledConfig,
+    processes: int,
+    describe: Callable[[SampledConfig], tuple[Dataset, Workload]],
 ) -> Ranking[SampledPlan]:
-    """Rank the stores of a run. describe: returns the graph that the run reads, and the run for the planner."""
+    """Rank the stores of a run. describe: returns the graph that a process reads, and its part for the planner."""
     if all(nodes.features() is None for nodes in dataset.nodes.values()):
         raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
-    graph, workload = describe()
-    return rank_options(
-        graph, workload, Budget(config.memory_bytes), disk_model(graph, choose_engine(config.engine)[0])
-    )
+    graph, workload = describe(replace(config, threads=max(1, config.threads // processes)))
+    budget = Budget(config.memory_bytes, processes)
+    return rank_options(graph, workload, budget, disk_model(graph, choose_engine(config.engine)[0]))
 
 
-def _rank_nodes(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Ranking[SampledPlan]:
-    def describe() -> tuple[Dataset, Workload]:
-        graph, _ = with_clusters(dataset, config, Budget(config.memory_bytes))
-        return graph, find_packed(graph, config, sampled_workload(graph, config, task), task.seeds.train)
+def _rank_nodes(dataset: Dataset, config: SampledConfig, task: NodeTask, processes: int) -> Ranking[SampledPlan]:
+    def describe(own: SampledConfig) -> tuple[Dataset, Workload]:
+        graph, _ = with_clusters(dataset, own, Budget(own.memory_bytes))
+        return graph, find_packed(graph, own, sampled_workload(graph, own, task), task.seeds.train)
 
-    return _rank_stores(dataset, config, describe)
-
-
-def _rank_typed(dataset: Dataset, config: TypedConfig, task: NodeTask) -> Ranking[SampledPlan]:
-    return _rank_stores(dataset, config, lambda: merged_workload(dataset, config, task))
+    return _rank_stores(dataset, config, processes, describe)
 
 
-def _rank_links(dataset: Dataset, config: LinkConfig, task: LinkTask) -> Ranking[SampledPlan]:
-    return _rank_stores(dataset, config, lambda: (dataset, planned_workload(dataset, config, task)))
+def _rank_typed(dataset: Dataset, config: TypedConfig, task: NodeTask, processes: int) -> Ranking[SampledPlan]:
+    return _rank_stores(dataset, config, processes, lambda own: merged_workload(dataset, cast(TypedConfig, own), task))
 
 
-def _rank_typed_links(dataset: Dataset, config: TypedLinkConfig, task: LinkTask) -> Ranking[SampledPlan]:
-    return _rank_stores(dataset, config, lambda: typed_links.planned_workload(dataset, config, task))
+def _rank_links(dataset: Dataset, config: LinkConfig, task: LinkTask, processes: int) -> Ranking[SampledPlan]:
+    def describe(own: SampledConfig) -> tuple[Dataset, Workload]:
+        return dataset, planned_workload(dataset, cast(LinkConfig, own), task)
+
+    return _rank_stores(dataset, config, processes, describe)
 
 
-def _rank_hops(dataset: Dataset, config: HopConfig, task: NodeTask) -> Ranking[HopPlan]:
+def _rank_typed_links(
+    dataset: Dataset, config: TypedLinkConfig, task: LinkTask, processes: int
+) -> Ranking[SampledPlan]:
+    def describe(own: SampledConfig) -> tuple[Dataset, Workload]:
+        return typed_links.planned_workload(dataset, cast(TypedLinkConfig, own), task)
+
+    return _rank_stores(dataset, config, processes, describe)
+
+
+def _require_one(model: str, processes: int) -> None:
+    if processes > 1:
+        raise ConfigError(f"--processes: plans of {model} are for one process, got {processes}; remove it")
+
+
+def _rank_hops(dataset: Dataset, config: HopConfig, task: NodeTask, processes: int) -> Ranking[HopPlan]:
+    _require_one(config.model, processes)
     model = disk_model(dataset, choose_engine(config.engine)[0])
     budget = Budget(config.memory_bytes)
     tables = tables_by_operators(dataset, config, budget, model)
     return rank_placements(dataset, config, task.seeds, task.held, budget, model, tables)
 
 
-def _rank_typed_hops(dataset: Dataset, config: TypedHopConfig, task: NodeTask) -> Ranking[HopPlan]:
+def _rank_typed_hops(dataset: Dataset, config: TypedHopConfig, task: NodeTask, processes: int) -> Ranking[HopPlan]:
+    _require_one(config.model, processes)
     labelled, budget = dataset.of_node_type(config.target), Budget(config.memory_bytes)
     model = disk_model(labelled, choose_engine(config.engine)[0])
     tables = tables_along_paths(dataset, config, budget, model)
     return rank_placements(labelled, config, task.seeds, task.held, budget, model, tables)
 
 
-def _rank_embeddings(dataset: Dataset, config: EmbedConfig, _task: None) -> Ranking[EmbedPlan]:
+def _rank_embeddings(dataset: Dataset, config: EmbedConfig, _task: None, processes: int) -> Ranking[EmbedPlan]:
+    _require_one(config.model, processes)
     return rank_partitions(dataset, config, disk_model(dataset, choose_engine(config.engine)[0]))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.budget import parse_sizes
+from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.planning.options import Ranking
 from diskhop.runs.kinds import find_kind, kind_of
@@ -18,13 +19,17 @@ def plan_run(
     memory: int | str | None = None,
     cache: int | str | None = None,
     disk: int | str | None = None,
+    processes: int = 1,
     **options: Any,
 ) -> Ranking[Any]:
     """Rank the ways to run train(), or embed() for a model of embeddings, with the same options.
 
+    processes: that train together on this machine, and share memory, threads and disk.
+
     Measures the disk, once for each, and the model on a few batches. Raises ConfigError; BudgetError where no way fits.
     """
+    require(processes >= 1, "processes", "at least 1", processes, "for example --processes 2")
     options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
     opened = as_dataset(dataset)
     resolved = find_kind(options.get("model"), options.get("task"), opened).resolve(opened, options, preset)
-    return kind_of(resolved.config).rank(opened, resolved.config, resolved.task)
+    return kind_of(resolved.config).rank(opened, resolved.config, resolved.task, processes)

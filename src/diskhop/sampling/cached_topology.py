@@ -36,6 +36,7 @@ from diskhop.sampling.columns import MAX_READ_BYTES, SCAN_BYTES, Columns, open_c
 from diskhop.sampling.topology import Indices, SamplerOptions, Topology, index_dtype_of, native_types, open_indptr
 from diskhop.sampling.whole_files import check_length
 from diskhop.system.memory import buffer_bytes
+from diskhop.system.resident import OwnMemory, Part, ResidentMemory
 
 # Buffer of reads.
 STAGING_BYTES = SCAN_BYTES
@@ -99,46 +100,56 @@ def list_bytes(files: TopologyFiles) -> int:
     return np.dtype(files.index_dtype).itemsize * files.num_edges
 
 
-def cached_topology_bytes(files: TopologyFiles, cache_bytes: int) -> int:
-    """Bytes that open_cached_topology() reserves as "topology"; working memory of samplers is not included."""
+def cached_topology_bytes(files: TopologyFiles, cache_bytes: int, num_processes: int = 1) -> int:
+    """Bytes that open_cached_topology() reserves as "topology"; working memory of samplers is not included.
+
+    num_processes: processes that share the arrays; each has a read buffer of its own.
+    """
     cached_bytes = buffer_bytes(min(cache_bytes, list_bytes(files)))
     # Counting neighbours ends before any list is cached.
     counting_bytes = PICK_LISTS_BYTES + _COUNTING_BYTES + _count_dtype(files).itemsize * files.num_nodes
     if files.types is not None:
         counting_bytes += _count_dtype(files).itemsize * files.num_lists
-    return _table_bytes(files) + max(counting_bytes, cached_bytes + _LOADING_BYTES)
+    others_bytes = (num_processes - 1) * STAGING_BYTES
+    return _table_bytes(files) + max(counting_bytes, cached_bytes + _LOADING_BYTES) + others_bytes
 
 
-def room_for_lists(files: TopologyFiles, num_bytes: int) -> int:
-    """Largest cache_bytes, in huge pages, that fit num_bytes; negative if none do."""
-    if cached_topology_bytes(files, 0) > num_bytes:
+def room_for_lists(files: TopologyFiles, num_bytes: int, num_processes: int = 1) -> int:
+    """Largest cache_bytes, in huge pages, that fit num_bytes; negative if none do. See cached_topology_bytes()."""
+    if cached_topology_bytes(files, 0, num_processes) > num_bytes:
         return -1
-    return (num_bytes - _table_bytes(files) - _LOADING_BYTES) & ~(_PAGE_BYTES - 1)
+    others_bytes = (num_processes - 1) * STAGING_BYTES
+    return (num_bytes - _table_bytes(files) - _LOADING_BYTES - others_bytes) & ~(_PAGE_BYTES - 1)
 
 
 @contextmanager
 def open_cached_topology(
-    files: TopologyFiles, options: NeighborCacheOptions, engine: Engine, budget: Budget, pool: BufferPool
+    files: TopologyFiles,
+    options: NeighborCacheOptions,
+    engine: Engine,
+    budget: Budget,
+    pool: BufferPool,
+    memory: ResidentMemory | None = None,
 ) -> Iterator[CachedTopology]:
     """Open the lists and their columns for sampling, and cache the lists that fit; all bytes are reserved meanwhile.
 
-    pool: memory of the read buffer. Raises BudgetError, ReadError, and FormatError for damaged lists.
+    pool: memory of the read buffer. memory: of indptr and the cached lists, if processes share them; None: memory of
+    this process alone. Raises BudgetError, ReadError, and FormatError for damaged lists.
     """
     dtype = index_dtype_of(files)
-    num_bytes = cached_topology_bytes(files, options.cache_bytes)
-    with budget.reserve("topology", num_bytes):
-        indptr = open_indptr(files, "memory", engine)
+    resident = memory or OwnMemory()
+    num_bytes = cached_topology_bytes(files, options.cache_bytes, resident.num_processes)
+    with budget.reserve("topology", num_bytes, is_shared=memory is not None):
+        indptr = open_indptr(files, "memory", engine, resident)
         check_length(files.indices_path, list_bytes(files))
         file = File(str(files.indices_path), "read")
-        out_degrees = count_neighbors(files, engine, pool)
-        if files.types is not None:
-            out_degrees = counts_by_list(out_degrees, files.types)
-        picked = pick_lists(indptr, out_degrees, options.cache_bytes // dtype.itemsize)
-        del out_degrees
-        blocks, num_cached = _place_lists(indptr, picked)
-        # The native sampler reads a value for every edge, even if no list is cached.
-        lists = BufferPool(0).take(max(num_cached, 1) * dtype.itemsize).view(dtype)
-        lists[:1] = 0
+
+        def place(content: NDArray[np.uint8], part: Part) -> None:
+            if part.is_first:
+                picked = _pick_lists(files, indptr, options.cache_bytes // dtype.itemsize, engine, pool)
+                _place_lists(indptr, picked, content.view(np.uint64))
+
+        blocks = resident.make(8 * _num_blocks(files), place).view(np.uint64)
         scan = SharedScan(
             engine,
             file,
@@ -150,8 +161,14 @@ def open_cached_topology(
             STAGING_BYTES,
             pool,
         )
+
+        def load(content: NDArray[np.uint8], part: Part) -> None:
+            _load_lists(indptr, blocks, scan, content.view(dtype), part)
+
         try:
-            _load_lists(indptr, picked, scan, lists)
+            # The native sampler reads a value for every edge, even if no list is cached.
+            num_bytes = max(_num_cached(indptr, blocks), 1) * dtype.itemsize
+            lists = resident.make(num_bytes, load).view(dtype)
             with open_columns(files.columns, "cached", engine, budget, pool, options.max_gap_bytes) as columns:
                 parts = indptr, blocks, lists, scan, columns, files.clusters, files.types
                 yield CachedTopology(files.indices_path, files.num_edges, *parts)
@@ -182,9 +199,17 @@ def counts_by_list(of_nodes: NDArray[Any], types: TypeMap) -> NDArray[Any]:
     return np.concatenate([of_nodes[first:end] for first, end in ranges]) if ranges else of_nodes[:0]
 
 
-def _place_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16]) -> tuple[NDArray[np.uint64], int]:
-    """Compute the native sampler's blocks for the picked lists, stored back to back, and their number of edges."""
-    blocks = BufferPool(0).take(8 * len(picked)).view(np.uint64)
+def _pick_lists(
+    files: TopologyFiles, indptr: NDArray[np.int64], most_edges: int, engine: Engine, pool: BufferPool
+) -> NDArray[np.uint16]:
+    out_degrees = count_neighbors(files, engine, pool)
+    if files.types is not None:
+        out_degrees = counts_by_list(out_degrees, files.types)
+    return pick_lists(indptr, out_degrees, most_edges)
+
+
+def _place_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16], blocks: NDArray[np.uint64]) -> None:
+    """Write the native sampler's blocks for the picked lists, which are stored back to back."""
     num_cached = 0
     for first, last in _node_ranges(len(indptr) - 1):
         lengths = np.where(is_picked(picked, first, last), np.diff(indptr[first : last + 1]), 0)
@@ -193,14 +218,38 @@ def _place_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16]) -> tuple
         places = starts[:-1:NODES_PER_BLOCK].astype(np.uint64) << np.uint64(NODES_PER_BLOCK)
         blocks[first // NODES_PER_BLOCK :][: len(words)] = places | words
         num_cached = int(starts[-1])
-    return blocks, num_cached
 
 
-def _load_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16], scan: SharedScan, lists: Indices) -> None:
-    """Read the picked lists in order. Their edges are ascending rows, so that reads are as large as gaps allow."""
+def _picked_of(blocks: NDArray[np.uint64]) -> NDArray[np.uint16]:
+    return blocks.astype(np.uint16)  # the low bits
+
+
+def _num_cached(indptr: NDArray[np.int64], blocks: NDArray[np.uint64]) -> int:
+    """Return the number of edges of all picked lists."""
+    if len(blocks) == 0:
+        return 0
+    first, last = (len(blocks) - 1) * NODES_PER_BLOCK, len(indptr) - 1
+    is_last_picked = is_picked(_picked_of(blocks[-1:]), 0, last - first)
+    return _first_of(blocks, first) + int(np.diff(indptr[first:])[is_last_picked].sum())
+
+
+def _first_of(blocks: NDArray[np.uint64], node: int) -> int:
+    """Return where the picked lists from a block's first node on begin."""
+    return int(blocks[node // NODES_PER_BLOCK]) >> NODES_PER_BLOCK
+
+
+def _load_lists(
+    indptr: NDArray[np.int64], blocks: NDArray[np.uint64], scan: SharedScan, lists: Indices, part: Part
+) -> None:
+    """Read a part of the picked lists in order.
+
+    Their edges are ascending rows, so that reads are as large as gaps allow.
+    """
     rows = lists.view(np.uint8).reshape(len(lists), lists.itemsize)
-    num_cached = 0
-    for first, last in _node_ranges(len(indptr) - 1):
+    picked = _picked_of(blocks)
+    ranges = list(_node_ranges(len(indptr) - 1))
+    for first, last in ranges[part.of(len(ranges))]:
+        num_cached = _first_of(blocks, first)
         nodes = first + np.flatnonzero(is_picked(picked, first, last))
         begins = indptr[nodes]
         ends = np.cumsum(indptr[nodes + 1] - begins)

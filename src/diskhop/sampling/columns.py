@@ -22,6 +22,7 @@ from diskhop.dataset.node_set import NodeSet
 from diskhop.errors import ConfigError
 from diskhop.sampling.whole_files import check_length, open_bytes
 from diskhop.system.memory import buffer_bytes
+from diskhop.system.resident import ResidentMemory
 
 WEIGHTS, TIMES = "weights", "times"
 # Buffer of reads. Measured: four times as much makes no difference, a quarter leaves the disk idle.
@@ -162,19 +163,22 @@ def open_columns(
     budget: Budget,
     pool: BufferPool | None = None,
     max_gap_bytes: int = 0,
+    memory: ResidentMemory | None = None,
 ) -> Iterator[Columns]:
     """Open columns next to the lists that are open in the same mode; memory is reserved until the context ends.
 
-    pool, max_gap_bytes: of scans. Raises BudgetError, ReadError, and FormatError for a file of another length.
+    pool, max_gap_bytes: of scans. memory: of columns that are read whole with all lists, see open_topology().
+
+    Raises BudgetError, ReadError, and FormatError for a file of another length.
     """
     with ExitStack() as opened:
         columns: dict[str, OpenColumn] = {}
         for file in files:
-            opened.enter_context(budget.reserve(file.label, _bytes_of(file, mode)))
+            opened.enter_context(budget.reserve(file.label, _bytes_of(file, mode), is_shared=memory is not None))
             dtype = file.dtype.name
             if _is_whole(file, mode):
                 whole_mode: Literal["memory", "mapped"] = "mapped" if mode == "mapped" else "memory"
-                numbers = Column(open_bytes(file.path, file.num_bytes, whole_mode, engine), dtype)
+                numbers = Column(open_bytes(file.path, file.num_bytes, whole_mode, engine, memory), dtype)
             else:
                 check_length(file.path, file.num_bytes)
                 scan = _open_scan(file, engine, pool or BufferPool(0), max_gap_bytes)

@@ -33,6 +33,7 @@ from diskhop.dataset.type_map import TypeMap
 from diskhop.errors import FormatError
 from diskhop.sampling.columns import Columns, open_columns
 from diskhop.sampling.whole_files import FileMode, open_bytes
+from diskhop.system.resident import ResidentMemory
 
 Indices = NDArray[np.uint32] | NDArray[np.int64]
 SamplerOptions = NeighborOptions | ImportanceOptions | BudgetOptions
@@ -89,19 +90,23 @@ def topology_bytes(files: TopologyFiles, mode: FileMode) -> int:
 
 
 @contextmanager
-def open_topology(files: TopologyFiles, mode: FileMode, engine: Engine, budget: Budget) -> Iterator[Topology]:
+def open_topology(
+    files: TopologyFiles, mode: FileMode, engine: Engine, budget: Budget, memory: ResidentMemory | None = None
+) -> Iterator[Topology]:
     """Open the lists and their columns for sampling; `memory` reserves their bytes until the context ends.
+
+    memory: where `memory` reads them to, if processes share it; None: memory of this process alone.
 
     Raises ConfigError for an unknown mode, BudgetError, ReadError, and FormatError for damaged lists.
     """
     require_known("topology mode", mode, get_args(FileMode))
     index_dtype = index_dtype_of(files)
     with (
-        budget.reserve("topology", topology_bytes(files, mode)),
-        open_columns(files.columns, mode, engine, budget) as columns,
+        budget.reserve("topology", topology_bytes(files, mode), is_shared=memory is not None),
+        open_columns(files.columns, mode, engine, budget, memory=memory) as columns,
     ):
-        indptr = open_indptr(files, mode, engine)
-        indices_bytes = open_bytes(files.indices_path, index_dtype.itemsize * files.num_edges, mode, engine)
+        indptr = open_indptr(files, mode, engine, memory)
+        indices_bytes = open_bytes(files.indices_path, index_dtype.itemsize * files.num_edges, mode, engine, memory)
         indices = indices_bytes.view(index_dtype)
         yield Topology(files.indices_path, indptr, indices, columns, files.clusters, files.types)
 
@@ -116,9 +121,11 @@ def index_dtype_of(files: TopologyFiles) -> np.dtype[Any]:
     return index_dtype
 
 
-def open_indptr(files: TopologyFiles, mode: FileMode, engine: Engine) -> NDArray[np.int64]:
-    """Open and check indptr. Raises ReadError or FormatError."""
-    indptr = open_bytes(files.indptr_path, 8 * (files.num_lists + 1), mode, engine).view(np.int64)
+def open_indptr(
+    files: TopologyFiles, mode: FileMode, engine: Engine, memory: ResidentMemory | None = None
+) -> NDArray[np.int64]:
+    """Open and check indptr. memory: see open_topology(). Raises ReadError or FormatError."""
+    indptr = open_bytes(files.indptr_path, 8 * (files.num_lists + 1), mode, engine, memory).view(np.int64)
     _check_indptr(files.indptr_path, indptr, files.num_edges)
     return indptr
 

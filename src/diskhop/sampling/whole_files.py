@@ -8,9 +8,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, File
+from diskhop._native import Engine, File
 from diskhop.errors import FormatError, ReadError
 from diskhop.io.mapping import map_file
+from diskhop.system.resident import OwnMemory, Part, ResidentMemory
 
 FileMode = Literal["memory", "mapped"]
 
@@ -30,23 +31,34 @@ def check_length(path: Path, num_bytes: int) -> None:
         )
 
 
-def open_bytes(path: Path, num_bytes: int, mode: FileMode, engine: Engine) -> NDArray[np.uint8]:
-    """Open a file of this length, read-only. Raises ReadError, and FormatError for another length."""
+def open_bytes(
+    path: Path, num_bytes: int, mode: FileMode, engine: Engine, memory: ResidentMemory | None = None
+) -> NDArray[np.uint8]:
+    """Open a file of this length, read-only. Raises ReadError, and FormatError for another length.
+
+    memory: where `memory` reads it to, see ResidentMemory; None: memory of this process alone.
+    """
     check_length(path, num_bytes)
     if num_bytes == 0:
         return np.empty(0, np.uint8)
-    return map_file(path, num_bytes) if mode == "mapped" else _read_bytes(path, num_bytes, engine)
+    return (
+        map_file(path, num_bytes) if mode == "mapped" else _read_bytes(path, num_bytes, engine, memory or OwnMemory())
+    )
 
 
-def _read_bytes(path: Path, num_bytes: int, engine: Engine) -> NDArray[np.uint8]:
-    """Read a file whole into huge pages."""
+def _read_bytes(path: Path, num_bytes: int, engine: Engine, memory: ResidentMemory) -> NDArray[np.uint8]:
+    """Read a file whole; each process of the machine reads a part of it."""
     file = File(str(path), "read")
     aligned_bytes = -(-num_bytes // file.offset_alignment) * file.offset_alignment
     offsets = np.arange(0, aligned_bytes, _READ_BYTES, dtype=np.uint64)
     ends = np.minimum(offsets + np.uint64(_READ_BYTES), np.uint64(aligned_bytes))
     required_ends = np.minimum(ends, np.uint64(num_bytes))
-    buffer = BufferPool(0).take(aligned_bytes)
-    engine.wait(engine.submit_read(file, offsets, ends - offsets, buffer, offsets, required_ends - offsets))
-    content = buffer[:num_bytes]
+
+    def read(buffer: NDArray[np.uint8], part: Part) -> None:
+        own = part.of(len(offsets))
+        places, lengths, required = offsets[own], (ends - offsets)[own], (required_ends - offsets)[own]
+        engine.wait(engine.submit_read(file, places, lengths, buffer, places, required))
+
+    content = memory.make(aligned_bytes, read)[:num_bytes]
     content.flags.writeable = False
     return content

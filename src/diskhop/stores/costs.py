@@ -54,18 +54,20 @@ class CoreSeconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Measured speed of this machine.
+    """Measured speed of this machine, as each of its processes has it.
 
     disk: cost of reads and writes.
-    threads: cores that the run shares.
+    threads: cores that the process shares.
     step_seconds: seconds of one training step with all threads; 0 without a model.
     copy_seconds: seconds in which one core copies one row of the table.
+    num_processes: processes that share the machine.
     """
 
     disk: DiskModel
     threads: int
     step_seconds: float
     copy_seconds: float
+    num_processes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,6 +113,11 @@ class Scenario:
     def sequential_rate(self) -> float:
         """Bytes per second of a sequential read."""
         return self.machine.disk.sequential_read_bytes_per_second
+
+    @property
+    def shared_rate(self) -> float:
+        """Bytes per second of data that the processes of the machine share, and each read a part of."""
+        return self.machine.num_processes * self.sequential_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

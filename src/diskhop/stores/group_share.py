@@ -51,11 +51,20 @@ class GroupShare(StoreShare):
 class _PartRoom(StoreRoom):
     """Memory of one type. The first of them has the blocks of the batches, too."""
 
-    def __init__(self, budget_bytes: int, room: StoreRoom, part: TablePart, wishes: StoreWishes, *, is_first: bool):
+    def __init__(
+        self,
+        budget_bytes: int,
+        room: StoreRoom,
+        part: TablePart,
+        wishes: StoreWishes,
+        shares: frozenset[str],
+        *,
+        is_first: bool,
+    ) -> None:
         sizes = sizes_of(room.sizes, part, is_first=is_first)
         row_bytes = part.table.row_bytes + part.made_bytes
         super().__init__(
-            Budget(budget_bytes),
+            Budget(budget_bytes * room.num_processes, room.num_processes),
             sizes,
             wishes,
             [],
@@ -64,6 +73,7 @@ class _PartRoom(StoreRoom):
             reserved={},
             sampling_threads=room.sampling_threads,
             take_lists=lambda _: None,
+            shared=shares,
         )
 
 
@@ -88,11 +98,14 @@ def divide_group(kind: StoreKind, table: TableGroup, room: StoreRoom, wishes: St
     first = max(weights, key=lambda name: weights[name])
 
     def make_room(part: TablePart, budget_bytes: int) -> StoreRoom:
-        return _PartRoom(budget_bytes, room, part, wanted[part.name], is_first=part.name == first)
+        return _PartRoom(budget_bytes, room, part, wanted[part.name], kind.shares, is_first=part.name == first)
 
-    smallest = {part.name: _smallest_bytes(kind, part, make_room, wanted[part.name]) for part in table.parts}
+    smallest = {
+        part.name: _smallest_bytes(kind, part, make_room, wanted[part.name], room.num_processes) for part in table.parts
+    }
     room.require_parts(sum(smallest.values()))
-    most = {part.name: _most_bytes(part, room.sizes, smallest[part.name]) for part in table.parts}
+    shared_by = room.num_processes if kind.shares else 1
+    most = {part.name: _most_bytes(part, room.sizes, smallest[part.name], shared_by) for part in table.parts}
     slices = split_bytes(room.left_bytes, smallest, most, weights)
     parts, rooms = {}, []
     for part in table.parts:
@@ -100,6 +113,7 @@ def divide_group(kind: StoreKind, table: TableGroup, room: StoreRoom, wishes: St
         share = kind.divide(part.table, own, wanted[part.name])
         parts[part.name] = PartShare(share=share, staging_bytes=own.reserved["staging"])
         room.reasons += [f"{part.name}: {reason}" for reason in own.reasons]
+        room.shared |= {f"{label} ({part.name})" for label in own.shared}
         rooms.append(own)
     room.adopt(rooms)
     shares = [part.share for part in parts.values()]
@@ -146,9 +160,12 @@ def _accessed_bytes(sizes: BatchSizes, part: TablePart) -> float:
     return float(len(sizes_of(sizes, part).node_ids) * part.table.row_bytes) or 1.0
 
 
-def _most_bytes(part: TablePart, sizes: BatchSizes, smallest_bytes: int) -> int:
-    """Bytes beyond which more memory gains nothing: the whole table is cached and many batches are in flight."""
-    table_bytes = int(part.table.num_rows * part.table.row_bytes * _ROW_OVERHEAD)
+def _most_bytes(part: TablePart, sizes: BatchSizes, smallest_bytes: int, shared_by: int) -> int:
+    """Bytes beyond which more memory gains nothing: the whole table is cached and many batches are in flight.
+
+    shared_by: processes that have the cached rows in one copy.
+    """
+    table_bytes = int(part.table.num_rows * part.table.row_bytes * _ROW_OVERHEAD) // shared_by
     batch_bytes = sizes_of(sizes, part).num_nodes * part.table.row_bytes + sizes.block_bytes
     return smallest_bytes + table_bytes + 2 * MOST_IN_FLIGHT * batch_bytes + STAGING_BYTES
 
@@ -168,12 +185,17 @@ def _wishes_of(part: TablePart, wishes: StoreWishes, weights: Mapping[str, float
 
 
 def _smallest_bytes(
-    kind: StoreKind, part: TablePart, make_room: Callable[[TablePart, int], StoreRoom], wishes: StoreWishes
+    kind: StoreKind,
+    part: TablePart,
+    make_room: Callable[[TablePart, int], StoreRoom],
+    wishes: StoreWishes,
+    num_processes: int,
 ) -> int:
+    """Return the fewest bytes of its part of the budget that each process gives."""
     try:
         kind.divide(part.table, make_room(part, 1), wishes)
     except BudgetError as error:
-        return error.smallest_bytes or 0
+        return -(-(error.smallest_bytes or 0) // num_processes)
     return 0
 
 

@@ -34,6 +34,7 @@ class StoreKind:
     lends: the model can read rows in the store's memory until release().
     is_bounded: the budget bounds all memory that the store takes.
     find_prepared: opens batches that were prepared in a folder, for a store that can replay them.
+    shares: names of its memory of which all processes of a machine have one copy.
     """
 
     name: str
@@ -48,3 +49,4 @@ class StoreKind:
     lends: bool = False
     is_bounded: bool = True
     find_prepared: Callable[[Path, Table], PreparedBatches] | None = None
+    shares: frozenset[str] = frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diskhop._native import BufferPool, RowReader
+from diskhop._native import RowReader
 from diskhop.budget import format_bytes
 from diskhop.counters import FetchCounts
 from diskhop.plans import Prediction, StoreShare
@@ -13,8 +13,10 @@ from diskhop.stores.costs import BatchCost, Scenario, predict_epoch
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.misses import lent_seconds
-from diskhop.stores.resources import StoreResources, empty_rows, open_reader, read_in_pieces
+from diskhop.stores.resources import StoreResources, open_reader, read_resident
 from diskhop.stores.room import StoreRoom, StoreWishes
+
+_TABLE = "feature table"
 
 
 class MemoryStore:
@@ -22,10 +24,9 @@ class MemoryStore:
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
         self.table = table
-        # A pool of its own, because the table stays while batches come and go.
-        self._rows = empty_rows(BufferPool(0), table.num_rows, table.row_bytes)
         reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
-        read_in_pieces(reader, np.arange(table.num_rows, dtype=np.int64), self._rows, None, FetchCounts())
+        all_rows = np.arange(table.num_rows, dtype=np.int64)
+        self._rows = read_resident(reader, all_rows, None, (table.num_rows, table.row_bytes), resources.memory)
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> SampledBatch:
         """See FeatureStore."""
@@ -52,7 +53,7 @@ class MemoryStore:
 
 def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     """Reserve the whole table."""
-    room.require({"feature table": table.num_rows * table.row_bytes}, assembles=True)
+    room.require({_TABLE: table.num_rows * table.row_bytes}, assembles=True)
     room.grow_in_flight(wishes.most_in_flight or MOST_IN_FLIGHT)
     return StoreShare(reserves=room.reserves)
 
@@ -62,7 +63,7 @@ def simulate(scenario: Scenario) -> Prediction:
     table, trace = scenario.table, scenario.trace
     copied_seconds = 0 if scenario.is_lent else trace.num_rows * scenario.machine.copy_seconds
     fetching = BatchCost(hit_rate=1.0, cores_seconds=copied_seconds + lent_seconds(scenario))
-    return predict_epoch(scenario, fetching, table.num_rows * table.row_stride / scenario.sequential_rate)
+    return predict_epoch(scenario, fetching, table.num_rows * table.row_stride / scenario.shared_rate)
 
 
 def refuses(table: Table, wishes: StoreWishes) -> str:
@@ -74,5 +75,12 @@ def refuses(table: Table, wishes: StoreWishes) -> str:
 
 
 KIND = StoreKind(
-    name="memory", simplicity=0, open=MemoryStore, divide=divide, simulate=simulate, refuses=refuses, lends=True
+    name="memory",
+    simplicity=0,
+    open=MemoryStore,
+    divide=divide,
+    simulate=simulate,
+    refuses=refuses,
+    lends=True,
+    shares=frozenset({_TABLE}),
 )

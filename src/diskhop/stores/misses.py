@@ -52,8 +52,8 @@ def not_pinned(scenario: Scenario) -> Iterator[NDArray[Any]]:
 
 def pinning_seconds(scenario: Scenario) -> float:
     """Seconds to choose the pinned rows and to read them."""
-    num_bytes = scenario.counting_bytes + len(pinned_rows(scenario)) * scenario.table.row_stride
-    return num_bytes / scenario.sequential_rate
+    num_bytes = len(pinned_rows(scenario)) * scenario.table.row_stride
+    return scenario.counting_bytes / scenario.sequential_rate + num_bytes / scenario.shared_rate
 
 
 def lent_seconds(scenario: Scenario) -> float:

@@ -16,6 +16,7 @@ from diskhop.batches.trace import TraceSettings
 from diskhop.counters import FetchCounts
 from diskhop.plans import StoreShare
 from diskhop.protocols import Bytes, LookAheadStore, NodeIds, Rows, RowSegment, SampledBatch, Table, TicketT
+from diskhop.system.resident import OwnMemory, Part, ResidentMemory
 
 _ROWS_PER_PIECE = 1 << 16
 
@@ -55,6 +56,7 @@ class StoreResources:
     pinned: ids of the rows to pin, ascending; None for the first rows of the table.
     scratch: folder for temporary files, for a store that looks ahead.
     prepared: batches prepared before the run.
+    memory: makes arrays that stay, for a store that shares some with the other processes of the machine.
     """
 
     engine: Engine
@@ -68,6 +70,7 @@ class StoreResources:
     pinned: NodeIds | None = None
     scratch: Path | None = None
     prepared: PreparedBatches | None = None
+    memory: ResidentMemory = field(default_factory=OwnMemory)
 
 
 def assemble(rows: Rows, out: Bytes, threads: int) -> None:
@@ -147,3 +150,21 @@ def read_in_pieces(reader: RowReader, ids: NodeIds, out: Bytes, to_rows: NodeIds
             counts.add_reads(*reader.read(ids[start:stop], out[start:stop]))
         else:
             counts.add_reads(*reader.read(ids[start:stop], out, to_rows[start:stop]))
+
+
+def read_resident(
+    reader: RowReader, ids: NodeIds, slots: NodeIds | None, shape: tuple[int, int], memory: ResidentMemory
+) -> Bytes:
+    """Return rows that stay, uint8 of a shape (rows, row bytes). Each process of the machine reads a part of them.
+
+    slots: row of the array for each id; None: in the order of the ids.
+    """
+
+    def read(content: Bytes, part: Part) -> None:
+        own, out = part.of(len(ids)), content.reshape(shape)
+        if slots is None:
+            read_in_pieces(reader, ids[own], out[own], None, FetchCounts())
+        else:
+            read_in_pieces(reader, ids[own], out, slots[own], FetchCounts())
+
+    return memory.make(shape[0] * shape[1], read).reshape(shape)

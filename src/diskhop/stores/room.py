@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,8 +67,9 @@ class StoreRoom:
     sizes: sizes of a large batch.
     sampling_threads: threads that sample, known after require().
     in_flight: memory of batches in flight, known after require().
-    left_bytes: bytes that nothing has taken yet.
     reserved: bytes by name.
+    shared: names of the data of which all processes of the machine have one copy.
+    num_processes: processes that share the budget.
     reasons: lines for people, in the order of the choices.
     """
 
@@ -84,18 +85,23 @@ class StoreRoom:
         reserved: Mapping[str, int],
         sampling_threads: int,
         take_lists: Callable[[StoreRoom], None],
+        shared: Collection[str] = (),
     ) -> None:
         """Divide what a budget has left.
 
         rows_bytes: bytes of the rows of a large batch. added_bytes: bytes that preparing it adds.
         reserved: bytes that every store needs, by name.
         take_lists: called once the smallest reservations are made; takes memory for neighbour lists.
+        shared: see above.
         """
         self.sizes = sizes
         self.reasons = reasons
         self.sampling_threads = sampling_threads
         self.reserved = dict(reserved)
-        self.left_bytes = 0
+        self.shared = set(shared)
+        self.num_processes = budget.num_processes
+        # Of all processes together.
+        self._left_bytes = 0
         self._budget = budget
         self._wishes = wishes
         self._added_bytes = added_bytes
@@ -103,6 +109,11 @@ class StoreRoom:
         self._take_lists = take_lists
         self._names: tuple[str, ...] = ()
         self.in_flight: BatchesInFlight
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes that nothing has taken yet, of this process's part of the budget."""
+        return self._left_bytes // self.num_processes
 
     @property
     def block_bytes(self) -> int:
@@ -142,8 +153,8 @@ class StoreRoom:
         self.reserved.update(smallest)
         self.reserved["mini-batches in flight"] = self.in_flight.num_bytes
         self.reserved["staging"] = SMALLEST_STAGING_BYTES
-        self._budget.require(self.reserved)
-        self.left_bytes = self._budget.available_bytes - sum(self.reserved.values())
+        self._budget.require(self.reserved, self.shared)
+        self._left_bytes = self._budget.left_after(self.reserved, self.shared)
         # Lists come first, because every batch draws from them; wide staging keeps the disk busy.
         self._take_lists(self)
         more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, self.left_bytes)
@@ -154,8 +165,9 @@ class StoreRoom:
 
         Raises BudgetError, naming the smallest budget that works.
         """
-        self._budget.require({**self.reserved, "feature stores": num_bytes})
-        self.left_bytes = self._budget.available_bytes - sum(self.reserved.values()) - num_bytes
+        wanted = {**self.reserved, "feature stores": num_bytes}
+        self._budget.require(wanted, self.shared)
+        self._left_bytes = self._budget.left_after(wanted, self.shared)
         self._take_lists(self)
 
     def adopt(self, parts: Sequence[StoreRoom]) -> None:
@@ -167,7 +179,7 @@ class StoreRoom:
     def take(self, name: str, num_bytes: int) -> None:
         """Add bytes that are left to a name."""
         self.reserved[name] = self.reserved.get(name, 0) + num_bytes
-        self.left_bytes -= num_bytes
+        self._left_bytes -= num_bytes * (1 if name in self.shared else self.num_processes)
 
     def grow_in_flight(self, most_in_flight: int) -> None:
         """Take memory for up to most_in_flight batches."""
@@ -183,9 +195,13 @@ def divide_for_batches(_table: Table, room: StoreRoom, wishes: StoreWishes) -> S
     return StoreShare()
 
 
-def row_bytes_reserved(table: Table, reserves: Reserves) -> int:
-    """Bytes that one more cached row takes."""
-    return sum(reserves(table, 1, 1).values()) - sum(reserves(table, 0, 1).values())
+def row_bytes_reserved(table: Table, reserves: Reserves, num_processes: int = 1, shared: Collection[str] = ()) -> int:
+    """Bytes that one more cached row takes in all processes together. shared: names of what they have in one copy."""
+    empty = reserves(table, 0, 1)
+    return sum(
+        (num_bytes - empty[name]) * (1 if name in shared else num_processes)
+        for name, num_bytes in reserves(table, 1, 1).items()
+    )
 
 
 def keep_rows(table: Table, room: StoreRoom, wishes: StoreWishes, reserves: Reserves) -> int:
@@ -194,7 +210,8 @@ def keep_rows(table: Table, room: StoreRoom, wishes: StoreWishes, reserves: Rese
     if wishes.cache_bytes is None:
         batch_rows = room.sizes.num_rows
         empty = reserves(table, 0, batch_rows)
-        num_rows = min(room.left_bytes // row_bytes_reserved(table, reserves), table.num_rows)
+        row_bytes = row_bytes_reserved(table, reserves, room.num_processes, room.shared)
+        num_rows = min(room.num_processes * room.left_bytes // row_bytes, table.num_rows)
         for name, num_bytes in reserves(table, num_rows, batch_rows).items():
             room.take(name, num_bytes - empty[name])
         why = "the memory left"

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from diskhop._native import BufferPool, RowReader
-from diskhop.counters import FetchCounts
+from diskhop._native import RowReader
 from diskhop.plans import Prediction, StoreShare
 from diskhop.protocols import NodeIds, Table
 from diskhop.stores.costs import Scenario, predict_epoch
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.misses import not_pinned, pinning_seconds
-from diskhop.stores.resources import StoreResources, empty_rows, open_reader, read_in_pieces
+from diskhop.stores.resources import StoreResources, open_reader, read_resident
 from diskhop.stores.room import StoreRoom, StoreWishes, keep_rows
 from diskhop.stores.row_cache import RowCache
 from diskhop.stores.scan_costs import scan
@@ -34,14 +33,13 @@ def open_static(table: Table, resources: StoreResources) -> ScanningStore:
     pinned = resources.pinned
     find: FindRows
     if pinned is None:
-        cached = empty_rows(BufferPool(0), capacity, table.row_bytes)
         find = find_below(capacity)
         pinned, slots = np.arange(capacity), None
     else:
-        cache = RowCache(table, capacity)
-        cached, find, slots = cache.rows, cache.find, cache.replace(np.empty(0, np.int64), pinned)
-    read_in_pieces(reader, pinned, cached, slots, FetchCounts())
-
+        # The rows are read to memory that may be shared, which the cache only has the slots of.
+        cache = RowCache(table, capacity, np.empty((0, table.row_bytes), np.uint8))
+        find, slots = cache.find, cache.replace(np.empty(0, np.int64), pinned)
+    cached = read_resident(reader, pinned, slots, (capacity, table.row_bytes), resources.memory)
     return ScanningStore(table, resources, cached, find)
 
 
@@ -81,6 +79,7 @@ KIND = StoreKind(
     simplicity=2,
     uses=frozenset({"cache", "pinned"}),
     open=open_static,
+    shares=frozenset({"cache"}),
     divide=divide,
     simulate=simulate,
 )

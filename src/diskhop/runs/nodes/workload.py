@@ -18,6 +18,9 @@ from diskhop.stores.stores import STORES
 
 ConfigT = TypeVar("ConfigT", bound=SampledConfig)
 
+# Held data of which the processes of a machine have one copy.
+HELD_ONCE = frozenset({"labels"})
+
 
 def training_workload(
     config: SampledConfig,
@@ -75,6 +78,7 @@ def workload_of(
         ordered=config.ordered,
         reads_lent_rows=True,
         also_held=held,
+        held_once=HELD_ONCE,
         measure_step=measure_step,
     )
 
