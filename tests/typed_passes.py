@@ -90,7 +90,7 @@ def make_relation_network(graph: Relations, model: str, num_outputs: int, hidden
     network = build_typed_model(model, schema, TARGET, num_outputs, given)
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.3)
-    assert sums_relations(network, types, [-1])
+    assert sums_relations(network, types)
     return network.eval()
 
 

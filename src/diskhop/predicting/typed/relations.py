@@ -6,14 +6,13 @@ if it takes means of products, whichever is narrower. Its tables, one per node t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from diskhop.config.train import ALL_NEIGHBORS
 from diskhop.dataset.type_map import EdgeEnds, TypeMap
 from diskhop.nn.typed.hetero_sage import HeteroSageLayer
 from diskhop.nn.typed.means import RelationMaps
@@ -26,14 +25,13 @@ from diskhop.predicting.streamed.split_columns import SplitColumns
 _OWN = "own part"
 
 
-def sums_relations(network: TypedNetwork, types: TypeMap, fanouts: Iterable[int]) -> bool:
-    """Return whether a network is computed by sums over whole relations, rather than in batches.
+def sums_relations(network: TypedNetwork, types: TypeMap) -> bool:
+    """Return whether a network is computed by sums over whole relations, rather than in batches, if nothing is drawn.
 
     Sums are written for every list of a relation, so that graphs whose lists are mostly empty are left to batches. The
     answer depends on the model and the graph alone, as rounding does.
     """
-    is_exact = all(fanout == ALL_NEIGHBORS for fanout in fanouts)
-    return is_exact and types.num_lists <= types.num_edges and all(map(_is_linear, network.convs))
+    return types.num_lists <= types.num_edges and all(map(_is_linear, network.convs))
 
 
 def _is_linear(conv: torch.nn.Module) -> bool:

@@ -103,8 +103,8 @@ class TypedPrediction:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether relations are summed as a whole instead, see streamed()."""
-        return sums_relations(self.network, self._types, self.fanouts)
+        """Whether relations are summed as a whole instead, unless fan-outs are given; see streamed()."""
+        return sums_relations(self.network, self._types)
 
     def streamed(self, wanted: Collection[int], later: Mapping[str, int]) -> TypedStreamedRun:
         """Return the same network as passes over relations. later: memory of what reads the outputs."""

@@ -97,7 +97,7 @@ class OutputRun:
         if isinstance(self.classifier.config, TypedConfig):
             config = self.classifier.config
             opened = self._open_typed(config, wanted, work)
-            if not opened.is_streamed:
+            if wanted.fanout or not opened.is_streamed:
                 yield self._of_types(opened, config, wanted)
                 return
             with self._passes(
@@ -150,7 +150,7 @@ class OutputRun:
         if isinstance(config, TypedConfig):
             opened = self._open_typed(config, wanted, WorkFolder(self.dataset.path))
             numbers = _layers_of(config, wanted)
-            if opened.is_streamed:
+            if opened.is_streamed and not wanted.fanout:
                 return plan_of_passes(opened.streamed(numbers, self.later).plan())
             return plan_of_layers(opened.plan(numbers))
         if isinstance(config, HopConfig):
