@@ -13,6 +13,7 @@ from torch import Tensor
 from diskhop.batches.typed import TypedBatch, split_types
 from diskhop.dataset.type_map import MergedEdges, TypeMap
 from diskhop.errors import ConfigError
+from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 from diskhop.nn.reproducible import torch_threads
 from diskhop.nn.typed.block import RelationLists, TypedBlock
 from diskhop.nn.typed.models import TYPED_MODELS, TypedOptions, build_typed_model
@@ -78,10 +79,10 @@ def rows_of(batch: TypedBatch, options: TypedOptions = OPTIONS) -> dict[str, Ten
     return {name: torch.randn(len(part.node_ids), DIMS[name] or options.hidden) for name, part in batch.parts.items()}
 
 
-def make(variant: str, options: TypedOptions = OPTIONS) -> TypedNetwork:
+def make(variant: str, options: TypedOptions = OPTIONS, products: Products = DEFAULT_PRODUCTS) -> TypedNetwork:
     name, more = VARIANTS[variant]
     torch.manual_seed(0)
-    return build_typed_model(name, SCHEMA, "paper", 3, replace(options, **more))
+    return build_typed_model(name, SCHEMA, "paper", 3, replace(options, **more), products)
 
 
 def all_nodes(block: TypedBlock) -> TypedBlock:
@@ -145,6 +146,22 @@ def test_threads_change_no_more_than_rounding(variant: str) -> None:
             results.append([out, *(each.grad for each in model.parameters() if each.grad is not None)])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_products_of_bfloat16_give_about_the_same(variant: str) -> None:
+    batch, _ = sample()
+    block, x = TypedBlock.of(batch), rows_of(batch)
+    results = []
+    for precision in ("float32", "bfloat16"):
+        model = make(variant, products=Products(precision=precision))
+        out = model(x, block)
+        assert out.dtype == torch.float32
+        torch.autograd.backward(torch.nn.functional.cross_entropy(out, torch.arange(SEEDS) % 3))
+        grads = [each.grad for each in model.parameters() if each.grad is not None]
+        results.append([out.detach(), torch.cat([each.flatten() for each in grads])])
+    for exact, rounded in zip(*results, strict=True):
+        assert 0 < float((exact - rounded).norm()) < 0.03 * float(exact.norm())
 
 
 def test_attention_over_relations_weighs_those_that_a_target_has() -> None:

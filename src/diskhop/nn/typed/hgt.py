@@ -38,7 +38,7 @@ class HgtLayer(HGTConv):  # type: ignore[misc]  # PyG has no types
             own = x[name][: layer.num_targets[name]]
             summed = self._attended(self._schema.into(name), self._map(1, name, own), keys, values, layer)
             lin = self.out_lin.lins[name]
-            out = self._products.linear(functional.gelu(summed), lin.weight, lin.bias)
+            out = self._products.linear(functional.gelu(summed), lin.weight, lin.bias).float()
             share = self.skip[name].sigmoid()
             outs[name] = share * out + (1 - share) * own if out.shape[1] == own.shape[1] else out
         return outs
@@ -46,7 +46,7 @@ class HgtLayer(HGTConv):  # type: ignore[misc]  # PyG has no types
     def _map(self, part: int, node_type: str, x: Tensor) -> Tensor:
         """Return keys (part 0), queries (1) or values (2) of rows."""
         lin, rows = self.kqv_lin.lins[node_type], slice(part * self.out_channels, (part + 1) * self.out_channels)
-        return self._products.linear(x, lin.weight[rows], lin.bias[rows])
+        return self._products.linear(x, lin.weight[rows], lin.bias[rows]).float()
 
     def _rows(self, part: int, destinations: Sequence[str], x: Mapping[str, Tensor], layer: TypedLayerBlock) -> Tensor:
         """Return keys or values of all types, one type after the other; of types that nothing reads, zeros."""

@@ -48,13 +48,17 @@ class DenseMap(RelationMap):
 
     def forward(self, means: Tensor, weight: Tensor) -> Tensor:
         """See RelationMap."""
-        return self.products.multiply(means, weight.contiguous(), None)
+        dtype = self.products.dtype
+        return self.products.multiply(means.to(dtype), weight.to(dtype).contiguous(), None).float()
 
     def backward(self, grad: Tensor, means: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """See RelationMap."""
-        of_means, of_weight, _ = self.products.gradients(grad, means, weight.contiguous(), None, None)
+        dtype = self.products.dtype
+        of_means, of_weight, _ = self.products.gradients(
+            grad.to(dtype), means.to(dtype), weight.to(dtype).contiguous(), None, None
+        )
         assert of_means is not None
-        return of_means, of_weight
+        return of_means.float(), of_weight
 
 
 class BlockMap(RelationMap):
@@ -189,7 +193,10 @@ class _MappedMeans(torch.autograd.Function):
         x, weights = call.split(operands)
         outs: list[Tensor] = []
         for (destination, num_targets, groups), (own, bias, *others) in zip(call.parts, weights, strict=True):
-            out = call.products.multiply(x[destination][:num_targets], own.contiguous(), bias)
+            dtype = call.products.dtype
+            out = call.products.multiply(
+                x[destination][:num_targets].to(dtype), own.to(dtype).contiguous(), bias.to(dtype)
+            ).float()
             for group in groups:
                 for rows, means in call.chunks(x[group.source], group):
                     for number, part in group.relations_in(rows):
@@ -228,9 +235,11 @@ class _InputGrads:
 
     def add_own(self, node_type: str, own: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         """Add the gradient of the targets' own rows; return those of weight and bias."""
-        weights = weight.contiguous() if self._needs[node_type] else None
-        of_own, of_weight, of_bias = self._call.products.gradients(grad, own, weights, None, None)
+        dtype = self._call.products.dtype
+        weights = weight.to(dtype).contiguous() if self._needs[node_type] else None
+        of_own, of_weight, of_bias = self._call.products.gradients(grad.to(dtype), own.to(dtype), weights, None, None)
         if of_own is not None:
+            of_own = of_own.float()
             if node_type in self.found:
                 self.found[node_type][: len(own)] += of_own
             elif len(own) == len(self._x[node_type]):

@@ -68,7 +68,7 @@ class RgatLayer(RGATConv):  # type: ignore[misc]  # PyG has no types
         for ends, weight in zip(relations, weights, strict=True):
             sources, renumbered = _sources_only(layer.lists[ends], layer.num_sources[ends[0]])
             used = x[ends[0]] if sources is None else x[ends[0]].index_select(0, sources)
-            rows.append(self._products.linear(used, weight.t()))
+            rows.append(self._products.linear(used, weight.t()).float())
             lists.append(renumbered)
         starts = np.cumsum([0, *map(len, rows)]).tolist()
         merged = MergedLists.of(lists, starts[:-1])
