@@ -27,7 +27,9 @@ def parse_bytes(text: str) -> int:
     try:
         num_bytes = float(number) * _UNITS[unit]
     except (KeyError, ValueError):
-        raise ConfigError(f"size '{text}' is not a number with one of the units B, KB, MB, GB, KiB, MiB, GiB") from None
+        raise ConfigError(
+            f"size '{text}' is not a number with one of the units B, KB, MB, GB, KiB, MiB, GiB; for example 2GB"
+        ) from None
     if not 0 <= num_bytes < 2**63:
         raise ConfigError(f"size '{text}' must be at least 0 and less than 2^63 bytes")
     return int(num_bytes)

@@ -156,7 +156,7 @@ class EmbedConfig:
         if self.partitions > 1:
             hint = f"for example --buffer {self.partitions}"
             fits = self.buffer <= self.partitions
-            require(fits, "buffer", f"at most the {self.partitions} partitions", self.buffer, hint)
+            require(fits, "--buffer", f"at most the {self.partitions} partitions", self.buffer, hint)
         if self.repartitions and self.assignment == "input":
             raise ConfigError(
                 "--repartitions assigns nodes at random, which --assignment input excludes; use --assignment random"

@@ -194,7 +194,7 @@ def check_arguments(source: str, kind: type[Any], **arguments: Any) -> None:
 def require(holds: bool, name: str, rule: str, value: Any, hint: str) -> None:
     """Raise a ConfigError, unless a rule on several options holds. hint: what to do instead."""
     if not holds:
-        raise ConfigError(f"--{name.replace('_', '-')} must be {rule}, got {reprlib.repr(value)}; {hint}")
+        raise ConfigError(f"{name} must be {rule}, got {reprlib.repr(value)}; {hint}")
 
 
 def require_known(thing: str, value: str, known: Iterable[str], where: str = "") -> None:

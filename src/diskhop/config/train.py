@@ -206,7 +206,7 @@ class TrainConfig(LearningConfig):
         if self.model in MODELS_WITH_HEADS:
             fits = self.hidden % self.heads == 0
             hint = f"for example --hidden {max(1, self.hidden // self.heads) * self.heads}"
-            require(fits, "hidden", f"a multiple of {self.heads} heads", self.hidden, hint)
+            require(fits, "--hidden", f"a multiple of {self.heads} heads", self.hidden, hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,7 +333,7 @@ class SampledConfig(TrainConfig):
         known = self.KNOWN_FEATURES
         require(
             self.features in known,
-            "features",
+            "--features",
             f"one of {', '.join(filter(None, known))}",
             self.features,
             "leave it out",
@@ -343,8 +343,9 @@ class SampledConfig(TrainConfig):
             fanout = getattr(self, name)
             counts = ",".join(["10"] * min(self.layers, 5))
             rule = f"one count for each of {self.layers} layers"
-            hint = f"for example --{name.replace('_', '-')} {counts} with --layers {min(self.layers, 5)}"
-            require(len(fanout) == self.layers, name, rule, list(fanout), hint)
+            flag = f"--{name.replace('_', '-')}"
+            hint = f"for example {flag} {counts} with --layers {min(self.layers, 5)}"
+            require(len(fanout) == self.layers, flag, rule, list(fanout), hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,8 @@ def write_report(runs: Sequence[Path | str], out: Path | str | None = None, *, o
     overwrite: whether a file that is there is replaced.
     Raises ConfigError for a folder with neither, DestinationError.
     """
+    if isinstance(runs, str | Path):
+        raise ConfigError(f"runs must be a list of folders, got {str(runs)!r}; pass [{str(runs)!r}]")
     if not runs:
         raise ConfigError("a report needs at least one run: diskhop report RUN")
     paths = [Path(run) for run in runs]

@@ -154,7 +154,7 @@ def _run(layer: Layer, twin: LayerTwin, x: Tensor, pairs: Sequence[tuple[int, in
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"{layer.label} fails on x with {x.shape[1]} columns: {type(error).__name__}: {reason}; it is called as "
-            "layer(x, edge_index), so wrap it in a module if it needs more"
+            "layer(x, edge_index), so wrap it in a module that takes these two"
         ) from error
 
 
