@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 
 #include "base/turns.hpp"
@@ -155,11 +156,51 @@ std::size_t columns_of(std::span<const Matrix<Value>> parts, std::size_t num_row
   return count;
 }
 
-/// The rows that are multiplied together, with copies of the last ones of a call: too few of them are followed by
-/// zeros.
-class RowGroup {
+/// Rows of a call in groups that are multiplied together. Rows that leave the first input out follow the others.
+class RowGroups {
  public:
-  RowGroup(std::span<const SplitRows> inputs, std::size_t in_dim, std::size_t num_rows)
+  /// Up to num_rows consecutive numbers in the order of rows, all of which leave the first input out, or none.
+  struct Group {
+    std::span<const std::size_t> rows;
+    bool leaves_out;
+  };
+
+  RowGroups(std::span<const SplitRows> inputs, std::size_t num_rows, std::size_t group_rows)
+      : group_rows_(group_rows), order_(num_rows) {
+    const std::span<const float> divisors = inputs.empty() ? std::span<const float>{} : inputs.front().divisors;
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    num_whole_ = num_rows;
+    if (divisors.empty()) return;
+    const auto end =
+        std::stable_partition(order_.begin(), order_.end(), [&](std::size_t row) { return divisors[row] != 0; });
+    num_whole_ = static_cast<std::size_t>(end - order_.begin());
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept {
+    return groups_of(num_whole_) + groups_of(order_.size() - num_whole_);
+  }
+
+  [[nodiscard]] Group operator[](std::size_t number) const {
+    const bool leaves_out = number >= groups_of(num_whole_);
+    const std::span<const std::size_t> rows(order_);
+    const std::span<const std::size_t> alike = leaves_out ? rows.subspan(num_whole_) : rows.first(num_whole_);
+    const std::size_t first = (number - (leaves_out ? groups_of(num_whole_) : 0)) * group_rows_;
+    return {alike.subspan(first, std::min(group_rows_, alike.size() - first)), leaves_out};
+  }
+
+ private:
+  [[nodiscard]] std::size_t groups_of(std::size_t num_rows) const { return (num_rows + group_rows_ - 1) / group_rows_; }
+
+  std::size_t group_rows_;
+  std::vector<std::size_t> order_;
+  std::size_t num_whole_ = 0;
+};
+
+/// Inputs of a group's rows: where they lie, if they are as many as can be and follow each other, or copies. Too few
+/// are followed by zeros.
+class GroupInputs {
+ public:
+  GroupInputs(std::span<const SplitRows> inputs, std::size_t in_dim, std::size_t num_rows)
       : split_(inputs), num_rows_(num_rows), copies_(num_rows * in_dim), divisors_(inputs.size() * num_rows, 1.0F) {
     std::size_t num_parts = 0;
     for (const SplitRows& input : inputs) num_parts += input.parts.size();
@@ -167,55 +208,70 @@ class RowGroup {
     inputs_.resize(inputs.size());
   }
 
-  /// Moves to count rows from first on, at most num_rows.
-  void move_to(std::size_t first, std::size_t count) {
+  void move_to(const RowGroups::Group& group) {
+    const std::span<const std::size_t> rows = group.rows;
+    first_input_ = group.leaves_out ? 1 : 0;
+    const bool is_copied = rows.size() < num_rows_ || rows.back() - rows.front() >= num_rows_;
     Columns* columns = columns_.data();
     float* copy = copies_.data();
-    for (std::size_t number = 0; number < split_.size(); ++number) {
+    for (std::size_t number = first_input_; number < split_.size(); ++number) {
       const SplitRows& split = split_[number];
       inputs_[number].columns = {columns, split.parts.size()};
       for (const Matrix<const float>& part : split.parts) {
-        const float* data = part.data + first * part.stride;
-        if (count < num_rows_) {
-          for (std::size_t row = 0; row < count; ++row) {
-            std::copy_n(data + row * part.stride, part.num_columns, copy + row * part.num_columns);
+        if (is_copied) {
+          *columns++ = {copy, part.num_columns, part.num_columns};
+          for (std::size_t place = 0; place < rows.size(); ++place) {
+            std::copy_n(part.data + rows[place] * part.stride, part.num_columns, copy + place * part.num_columns);
           }
-          data = copy;
+          std::fill(copy + rows.size() * part.num_columns, copy + num_rows_ * part.num_columns, 0.0F);
           copy += num_rows_ * part.num_columns;
+        } else {
+          *columns++ = {part.data + rows.front() * part.stride, part.stride, part.num_columns};
         }
-        *columns++ = {data, count < num_rows_ ? part.num_columns : part.stride, part.num_columns};
       }
-      inputs_[number].divisors = divisors_at(number, first, count);
+      inputs_[number].divisors = divisors_of(number, rows, is_copied);
     }
   }
 
-  [[nodiscard]] std::span<const Input> inputs() const noexcept { return inputs_; }
+  /// The inputs that are multiplied.
+  [[nodiscard]] std::span<const Input> inputs() const { return std::span(inputs_).subspan(first_input_); }
+
+  /// Columns of the inputs that are left out.
+  [[nodiscard]] std::size_t num_left_out() const {
+    std::size_t count = 0;
+    for (std::size_t number = 0; number < first_input_; ++number) {
+      for (const Matrix<const float>& part : split_[number].parts) count += part.num_columns;
+    }
+    return count;
+  }
 
  private:
-  [[nodiscard]] const float* divisors_at(std::size_t number, std::size_t first, std::size_t count) {
+  [[nodiscard]] const float* divisors_of(std::size_t number, std::span<const std::size_t> rows, bool is_copied) {
     const std::span<const float> divisors = split_[number].divisors;
-    if (divisors.empty() || count == num_rows_) return divisors.empty() ? nullptr : divisors.data() + first;
+    if (divisors.empty()) return nullptr;
+    if (!is_copied) return divisors.data() + rows.front();
     float* const copy = divisors_.data() + number * num_rows_;
-    std::copy_n(divisors.data() + first, count, copy);
+    for (std::size_t place = 0; place < rows.size(); ++place) copy[place] = divisors[rows[place]];
     return copy;
   }
 
   std::span<const SplitRows> split_;
   std::size_t num_rows_;
+  std::size_t first_input_ = 0;
   std::vector<Columns> columns_;
   std::vector<Input> inputs_;
   std::vector<float> copies_;
   std::vector<float> divisors_;
 };
 
-/// Copies rows to the parts from row `first` on.
-void put_rows(const float* rows, std::size_t stride, std::size_t num_rows, std::size_t first,
+/// Copies values to rows of the parts.
+void put_rows(const float* values, std::size_t stride, std::span<const std::size_t> rows,
               std::span<const Matrix<float>> out) {
   for (const Matrix<float>& part : out) {
-    for (std::size_t row = 0; row < num_rows; ++row) {
-      std::copy_n(rows + row * stride, part.num_columns, part.data + (first + row) * part.stride);
+    for (std::size_t place = 0; place < rows.size(); ++place) {
+      std::copy_n(values + place * stride, part.num_columns, part.data + rows[place] * part.stride);
     }
-    rows += part.num_columns;
+    values += part.num_columns;
   }
 }
 
@@ -258,26 +314,29 @@ bool SplitLinear::apply(std::span<const SplitRows> inputs, bool rectifies, std::
     throw std::invalid_argument("split linear: rows must be as wide as the weight");
   }
   const std::size_t step = instructions_ == InstructionSet::avx512 ? rows_at_once<16> : rows_at_once<8>;
-  const std::size_t num_turns = (num_rows + turn_rows - 1) / turn_rows;
+  const RowGroups groups(inputs, num_rows, step);
+  const std::size_t turn_groups = turn_rows / step;
+  const std::size_t num_turns = (groups.size() + turn_groups - 1) / turn_groups;
   const auto* const weight = reinterpret_cast<const float*>(weight_.data());
   const auto* const bias = reinterpret_cast<const float*>(bias_.data());
   const std::size_t num_lanes = std::clamp<std::size_t>(num_threads, 1, std::max<std::size_t>(1, num_turns));
-  std::vector<RowGroup> groups(num_lanes, RowGroup(inputs, in_dim_, step));
+  std::vector<GroupInputs> lanes(num_lanes, GroupInputs(inputs, in_dim_, step));
   std::vector<float> results(num_lanes * step * padded_out_dim_);
   std::atomic<bool> all_finite = true;
   share_turns(num_turns, num_lanes, [&](std::size_t turn, std::size_t lane) {
-    RowGroup& group = groups[lane];
+    GroupInputs& of_group = lanes[lane];
     float* const sums = results.data() + lane * step * padded_out_dim_;
     bool is_finite = true;
-    const std::size_t end = std::min(num_rows, (turn + 1) * turn_rows);
-    for (std::size_t row = turn * turn_rows; row < end; row += step) {
-      const std::size_t count = std::min(step, end - row);
-      group.move_to(row, count);
+    const std::size_t end = std::min(groups.size(), (turn + 1) * turn_groups);
+    for (std::size_t number = turn * turn_groups; number < end; ++number) {
+      const RowGroups::Group group = groups[number];
+      of_group.move_to(group);
+      const float* const panels = weight + of_group.num_left_out() * panel_columns_;
       for (std::size_t column = 0; column < padded_out_dim_; column += panel_columns_) {
-        run_fused<MultiplyRows>(instructions_, group.inputs(), weight + column * in_dim_, bias + column, sums + column,
-                                padded_out_dim_, rectifies, is_finite);
+        run_fused<MultiplyRows>(instructions_, of_group.inputs(), panels + column * in_dim_, bias + column,
+                                sums + column, padded_out_dim_, rectifies, is_finite);
       }
-      put_rows(sums, padded_out_dim_, count, row, out);
+      put_rows(sums, padded_out_dim_, group.rows, out);
     }
     // Relaxed: the end of the threads' work publishes it.
     if (!is_finite) all_finite.store(false, std::memory_order_relaxed);

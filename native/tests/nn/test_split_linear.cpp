@@ -140,6 +140,28 @@ void test_bits_do_not_depend_on_the_rows_of_a_call() {
   }
 }
 
+void test_rows_with_a_divisor_of_0_count_as_zeros() {
+  for (const InstructionSet instructions : supported_instruction_sets()) {
+    for (const std::size_t num_rows : {1, 12, 49, 200}) {
+      for (const std::size_t every : {1, 2, 13}) {  // every row, every other row, few
+        Case zeros(num_rows, 40);
+        Case left_out(num_rows, 40);
+        for (std::size_t row = 0; row < num_rows; row += every) {
+          for (std::size_t column = 0; column < Case::num_divided; ++column) {
+            zeros.divided.at(row, column) = 0;
+            left_out.divided.at(row, column) = std::nanf("");
+          }
+          left_out.divisors[row] = 0;
+        }
+        check(zeros.apply(instructions, false, 2) && left_out.apply(instructions, false, 2), "finite");
+        for (std::size_t part = 0; part < zeros.out.memory.size(); ++part) {
+          check(zeros.out.memory[part] == left_out.out.memory[part], "the bits of zeros");
+        }
+      }
+    }
+  }
+}
+
 void test_values_that_are_not_finite_are_reported() {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   for (const InstructionSet instructions : supported_instruction_sets()) {
@@ -181,6 +203,7 @@ void test_sizes_that_do_not_match_are_refused() {
 int main() {
   test_products_are_those_of_the_joined_rows();
   test_bits_do_not_depend_on_the_rows_of_a_call();
+  test_rows_with_a_divisor_of_0_count_as_zeros();
   test_values_that_are_not_finite_are_reported();
   test_sizes_that_do_not_match_are_refused();
   return 0;

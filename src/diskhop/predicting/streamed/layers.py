@@ -191,7 +191,7 @@ class MeanLayer(StreamedLayer):
     def _operands(
         self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor
     ) -> tuple[Operand, Operand]:
-        return Operand(sums, degrees.clamp(min=1)), Operand(own[HIDDEN])
+        return Operand(sums, degrees), Operand(own[HIDDEN])
 
 
 class SymmetricLayer(StreamedLayer):

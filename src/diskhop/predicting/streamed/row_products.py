@@ -16,7 +16,11 @@ from diskhop.predicting.streamed.split_columns import SplitColumns, may_be_finit
 
 
 class Operand(NamedTuple):
-    """Columns of a product's rows. divisors: number per row that they are divided by, float32 (rows, 1)."""
+    """Columns of a product's rows.
+
+    divisors: number per row that they are divided by, float32 (rows, 1). A row with 0 has zeros in these columns, which
+        are not multiplied.
+    """
 
     columns: SplitColumns
     divisors: Tensor | None = None
@@ -64,7 +68,8 @@ class RowProduct:
         rows = self._products.empty(num_rows, self._weight.shape[1], torch.float32)
         first = 0
         for columns, divisors in operands:
-            columns.copy_to(rows[:, first : first + columns.num_columns], divisors)
+            by_row = None if divisors is None else divisors.clamp(min=1)
+            columns.copy_to(rows[:, first : first + columns.num_columns], by_row)
             first += columns.num_columns
         return rows
 
