@@ -1019,8 +1019,8 @@ class SplitLinear:
         """Fill rows of the parts of out, rectified if asked to, and return whether all values are finite.
 
         inputs: parts of the rows (rows, columns), next to one another, and a number per row that they are divided by or
-        None; only the first may be divided, and rows with 0 count as zeros there. Raises ValueError for sizes that do not
-        match.
+        None; only the first may be divided, and rows with 0 count as zeros there. Raises ValueError for sizes that do
+        not match.
         """
 
 # -- bind_streamed_lists.cpp --

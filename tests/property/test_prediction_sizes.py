@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -47,9 +48,25 @@ def work_of(model: str, num_nodes: int, degree: int, dim: int, hidden: int) -> S
     )
 
 
-def plan(work: StreamedWork, memory_bytes: int, threads: int, later_bytes: int = 0) -> StreamedPlan:
-    later = {"later": later_bytes}
-    return plan_streamed(work, memory_bytes=memory_bytes, threads=threads, engine="threads", disk=DISK, later=later)
+def plan(
+    work: StreamedWork,
+    memory_bytes: int,
+    threads: int,
+    later_bytes: int = 0,
+    *,
+    cores: int = 2,
+    blocks: Sequence[Sequence[int]] = (),
+) -> StreamedPlan:
+    return plan_streamed(
+        work,
+        memory_bytes=memory_bytes,
+        threads=threads,
+        cores=cores,
+        engine="threads",
+        disk=DISK,
+        later={"later": later_bytes},
+        blocks=blocks,
+    )
 
 
 def smallest_memory(work: StreamedWork, threads: int) -> int:
@@ -73,9 +90,10 @@ def test_more_memory_is_never_predicted_to_be_slower(work: StreamedWork, threads
     plans = [plan(work, int(smallest_bytes * (1 + share)), threads) for share in sorted(shares)]
     for less, more in pairwise(plans):
         assert more.seconds <= less.seconds * (1 + 1e-9)
-        # Parts may be smaller only where wider blocks save more than larger parts do.
+        # Parts may be smaller only where wider blocks or another worker save more than larger parts do.
         passes = [sum(layer.num_blocks for layer in each.layers) for each in (less, more)]
-        assert more.part_rows * more.workers >= less.part_rows * less.workers or passes[1] < passes[0]
+        rows_in_parts = [each.part_rows * each.workers for each in (less, more)]
+        assert rows_in_parts[1] >= rows_in_parts[0] or passes[1] < passes[0] or more.workers > less.workers
 
 
 @examples(12)
@@ -90,7 +108,7 @@ def test_every_step_is_within_the_budget(work: StreamedWork, threads: int, share
         assert later_bytes > 0
         return
     sizes = choose_sizes(
-        work, Room(memory_bytes=memory_bytes, later_bytes=later_bytes, threads=threads, disk=DISK)
+        work, Room(memory_bytes=memory_bytes, later_bytes=later_bytes, threads=threads, cores=2, disk=DISK)
     ).sizes
     phases = [first_rows_memory(work, sizes)]
     for number, layer in enumerate(planned.layers):
@@ -100,7 +118,7 @@ def test_every_step_is_within_the_budget(work: StreamedWork, threads: int, share
         assert sum(layer.blocks) == work.layers[number].summed_tiles
     assert max(sum(phase.values()) for phase in phases) <= sum(planned.reserved.values()) <= memory_bytes
     assert reading_outputs_bytes(work.wanted_tiles, planned.part_rows, threads) + later_bytes <= memory_bytes
-    assert threads % planned.workers == 0
+    assert planned.workers == threads + 1 or threads == planned.workers * planned.threads_per_worker
     assert planned.part_rows % planned.product_rows == 0
 
 
@@ -109,7 +127,11 @@ def test_every_step_is_within_the_budget(work: StreamedWork, threads: int, share
 def test_the_fastest_of_all_that_fit_is_taken(work: StreamedWork, threads: int, share: float) -> None:
     """So that no other part is both larger and as fast."""
     room = Room(
-        memory_bytes=int(smallest_memory(work, threads) * (1 + share)), later_bytes=0, threads=threads, disk=DISK
+        memory_bytes=int(smallest_memory(work, threads) * (1 + share)),
+        later_bytes=0,
+        threads=threads,
+        cores=2,
+        disk=DISK,
     )
     chosen = choose_sizes(work, room)
     for other in Search(work, room, chosen.sizes.stretch_edges).choices():
@@ -129,8 +151,8 @@ def test_the_smallest_budget_that_is_named_works(model: str) -> None:
 @pytest.mark.parametrize(
     ("work", "memory_bytes", "least_rows", "workers"),
     [
-        (work_of("sage", 4_000_000, 15, 128, 256), 410 * MB, 2048, 2),
-        (work_of("sage", 100_000, 15, 128, 256), 40 * MB, 1024, 2),
+        (work_of("sage", 4_000_000, 15, 128, 256), 410 * MB, 2048, 3),
+        (work_of("sage", 100_000, 15, 128, 256), 40 * MB, 1024, 3),
         (work_of("sage", 4200, 2, 6, 6), 430_000, 64, 1),
     ],
     ids=["large", "small", "tiny"],
@@ -144,13 +166,36 @@ def test_parts_have_many_rows_of_a_small_budget(
     assert planned.workers == workers
 
 
+def test_more_workers_than_threads_take_no_core_that_was_not_given() -> None:
+    work = work_of("sage", 100_000, 15, 128, 256)
+    assert plan(work, 80 * MB, 2, cores=2).workers == 3
+    assert plan(work, 80 * MB, 2, cores=4).workers == 2
+
+
+def test_the_features_fill_the_first_block_if_both_fit() -> None:
+    work = work_of("sage", 100_000, 15, 128, 256)
+    found = set()
+    for memory_bytes in range(5 * MB, 100 * MB, 5 * MB):
+        room = Room(memory_bytes=memory_bytes, later_bytes=0, threads=2, cores=2, disk=DISK)
+        sizes = choose_sizes(work, room).sizes
+        planned = plan(work, memory_bytes, 2)
+        *others, last = planned.layers[0].blocks
+        passing = sums_memory(work, 0, max(others), sizes) if others else products_memory(work, 0, last, sizes)
+        both = sum(first_rows_memory(work, sizes).values()) + passing["column block"]
+        assert planned.fills_first_block == (both <= memory_bytes)
+        assert not planned.fills_first_block or both <= sum(planned.reserved.values())
+        found.add(planned.fills_first_block)
+    assert found == {False, True}
+    assert not plan(work_of("gat", 100_000, 15, 128, 256), 200 * MB, 2).fills_first_block
+
+
 def test_blocks_of_an_interrupted_run_are_kept_or_refused() -> None:
     work = work_of("sage", 100_000, 15, 128, 256)
     planned = plan(work, 20 * MB, 2)
     blocks = [layer.blocks for layer in planned.layers]
 
     def again(memory_bytes: int) -> StreamedPlan:
-        return plan_streamed(work, memory_bytes=memory_bytes, threads=2, engine="threads", disk=DISK, blocks=blocks)
+        return plan(work, memory_bytes, 2, blocks=blocks)
 
     assert [layer.blocks for layer in again(200 * MB).layers] == blocks
     assert again(200 * MB).part_rows >= planned.part_rows

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
 
 from diskhop._native import BufferPool
 from diskhop.hops.stream.parts import Bands, BandShape
-from diskhop.predicting.streamed.workers import Share, SharedParts, TakenParts, Workers
+from diskhop.hops.tables import TILE_ROWS
+from diskhop.predicting.streamed.workers import Share, SharedParts, TakenParts, Workers, mixed_parts
 from tests.graphs import threads_engine
 
 NUM_ROWS, PART_ROWS = 100_000, 128
@@ -46,6 +47,17 @@ def test_readers_of_a_worker_see_the_same_parts_whoever_is_ahead() -> None:
     assert list(behind) == [6]
     assert list(ahead) == []
     assert list(other) == [3, 4]
+
+
+@pytest.mark.parametrize(("start", "stop", "part_rows"), [(0, 1, 8), (8192, 100_000, 64), (0, 1_000_000, 65_536)])
+def test_parts_of_both_ends_are_mixed(start: int, stop: int, part_rows: int) -> None:
+    firsts = list(mixed_parts(start, stop, part_rows))
+    assert sorted(firsts) == list(range(start, stop, part_rows))
+    groups = list(dict.fromkeys((first - start) // max(part_rows, TILE_ROWS) for first in firsts))
+    last = len(groups) - 1
+    assert groups[:5] == [0, last, last - 1, last - 2, 1][: len(groups)]
+    # Small parts stay next to one another.
+    assert sum(b - a != part_rows for a, b in pairwise(firsts)) <= len(groups)
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ class PassesPlan(PlannedSteps, RunPlan):
 
     part_rows: rows of a part that is read, computed and written together.
     summed_rows: rows of a part whose sums are written.
-    workers: parts that are computed at the same time, each with as many of the threads as the others.
+    workers: parts that are computed at the same time, each with as many of the threads as the others; or one more than
+        there are threads.
     product_rows: rows per product.
     stretch_edges: edges that are read together.
-    pool_bytes: memory of readers and writers that may be kept for the next ones, next to any block.
+    pool_bytes: memory of readers and writers that may be kept for the next pass of a step, next to any block.
     steps: the work, in order.
     work_bytes: largest disk space of the tables.
     result_bytes: disk space of the tables that stay.
@@ -35,4 +36,4 @@ class PassesPlan(PlannedSteps, RunPlan):
     @property
     def threads_per_worker(self) -> int:
         """Threads of each worker."""
-        return self.threads // self.workers
+        return max(1, self.threads // self.workers)

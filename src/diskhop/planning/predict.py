@@ -37,9 +37,11 @@ class StreamedPlan(PassesPlan):
     """How a built-in model predicts for all nodes.
 
     layers: one per layer.
+    fills_first_block: whether the features also fill the first block, which is then not read.
     """
 
     layers: tuple[LayerPlan, ...]
+    fills_first_block: bool = False
 
     def __str__(self) -> str:
         passes = sum(layer.num_blocks for layer in self.layers)
@@ -55,6 +57,7 @@ def plan_streamed(
     *,
     memory_bytes: int,
     threads: int,
+    cores: int,
     engine: str,
     disk: DiskModel,
     later: Mapping[str, int] = MappingProxyType({}),
@@ -62,6 +65,7 @@ def plan_streamed(
 ) -> StreamedPlan:
     """Choose the fastest sizes that fit into memory, and predict the work. Raises BudgetError.
 
+    cores: cores of the machine. If the threads take all of them, there may be one more worker than threads.
     later: memory by name of what reads the outputs, in bytes.
     blocks: tiles of each layer's blocks, to be kept.
     """
@@ -69,6 +73,7 @@ def plan_streamed(
         memory_bytes=memory_bytes,
         later_bytes=sum(later.values()),
         threads=threads,
+        cores=cores,
         disk=disk,
         kept=tuple(tuple(each) for each in blocks),
     )
@@ -76,6 +81,11 @@ def plan_streamed(
     sizes = chosen.sizes
     layers = tuple(_layer_plan(work, number, each) for number, each in enumerate(chosen.blocks))
     phases = _phases(work, layers, sizes)
+    filling = {**phases[0], "column block": _first_block_bytes(work, layers[0], sizes)}
+    # With attention, a block begins with scores.
+    fills_first_block = sum(filling.values()) <= memory_bytes and work.layers[0].score_tiles == 0
+    if fills_first_block:
+        phases[0] = filling
     reserved = max(phases, key=lambda phase: sum(phase.values()))
     reading = {"reading outputs": reading_outputs_bytes(work.wanted_tiles, sizes.part_rows, threads), **later}
     Budget(memory_bytes).require(max(reserved, reading, key=lambda phase: sum(phase.values())))
@@ -88,12 +98,14 @@ def plan_streamed(
         reserved=reserved,
         reasons=reasons,
         layers=layers,
+        fills_first_block=fills_first_block,
         part_rows=sizes.part_rows,
         summed_rows=sizes.summed_rows,
         workers=sizes.workers,
         product_rows=sizes.product_rows,
         stretch_edges=sizes.stretch_edges,
-        pool_bytes=max(0, sum(reserved.values()) - sum(_most(phases, name) for name in ("column block", "products"))),
+        # Steps with products have one pass, and take no more for it than they are planned to.
+        pool_bytes=sum(reserved.values()) - max(phase.get("column block", 0) for phase in phases),
         steps=tuple(cost.planned(disk) for cost in costs),
         work_bytes=_work_bytes(work, layers),
         result_bytes=_result_bytes(work),
@@ -131,8 +143,11 @@ def _phases(work: StreamedWork, layers: Sequence[LayerPlan], sizes: Sizes) -> li
     return phases
 
 
-def _most(phases: Sequence[Mapping[str, int]], name: str) -> int:
-    return max(phase.get(name, 0) for phase in phases)
+def _first_block_bytes(work: StreamedWork, layer: LayerPlan, sizes: Sizes) -> int:
+    """Return the memory of the blocks that the first one shares memory with."""
+    *others, last = layer.blocks
+    memory = sums_memory(work, 0, max(others), sizes) if others else products_memory(work, 0, last, sizes)
+    return memory["column block"]
 
 
 def _costs(work: StreamedWork, layers: Sequence[LayerPlan], sizes: Sizes, threads: int) -> list[StepCost]:

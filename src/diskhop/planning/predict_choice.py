@@ -1,7 +1,8 @@
 """Choice of a prediction's sizes: of all that fit into memory, those that are predicted to take the least time.
 
-Larger parts need fewer calls. A second worker keeps the cores busy. Both take memory from the blocks, and narrower
-blocks need more passes. Whatever fits also fits into more memory, so that more memory is never predicted to be slower.
+Larger parts need fewer calls. A second worker keeps the cores busy, and one more than there are cores computes while
+another waits. Both take memory from the blocks, and narrower blocks need more passes. Whatever fits also fits into more
+memory, so that more memory is never predicted to be slower.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Room:
 
     memory_bytes: memory of all of it.
     later_bytes: memory of what reads the outputs, next to the readers.
-    threads: cores.
+    threads: threads that compute.
+    cores: cores of the machine.
     disk: model of the disk.
     kept: tiles of the blocks of each layer, if they are given.
     """
@@ -57,6 +59,7 @@ class Room:
     memory_bytes: int
     later_bytes: int
     threads: int
+    cores: int
     disk: DiskModel
     kept: tuple[Blocks, ...] = ()
 
@@ -114,12 +117,15 @@ class Search:
         """Yield sizes of parts for which the features and the outputs fit, the largest first."""
         work, room = self._work, self._room
         rows = product_rows(work.widest, work.graph.num_nodes)
+        # More workers than threads would take more cores than the user gave, if there were any.
+        most_workers = room.threads + (room.threads >= room.cores)
         for part_rows in doubled(rows, TILE_ROWS, TILE_ROWS):
             read_bytes = reading_outputs_bytes(work.wanted_tiles, part_rows, room.threads)
-            for workers in range(room.threads, 0, -1):
+            for workers in range(most_workers, 0, -1):
                 sizes = Sizes(part_rows, rows, self._stretch_edges, workers, part_rows)
                 needed = max(room.later_bytes + read_bytes, _total(first_rows_memory(work, sizes)))
-                if room.threads % workers == 0 and needed <= room.memory_bytes:
+                divides = workers > room.threads or room.threads % workers == 0
+                if divides and needed <= room.memory_bytes:
                     yield sizes
 
     def _layer(self, number: int, most_of_last: int, sizes: Sizes) -> tuple[Blocks, float] | None:

@@ -11,8 +11,9 @@ from diskhop.hops.stream.parts import band_bytes, moving_bytes
 from diskhop.hops.tables import TILE_COLUMNS, TILE_ROWS
 
 TILE_ROW_BYTES = 4 * TILE_COLUMNS
-# Arrays of a block of rows that exist at once, of the widest kind: operands, results and copies.
-_ARRAYS_AT_ONCE = 6
+# Arrays of a block of rows that exist at once, of the widest kind: operands, results and copies. Features that are not
+# multiplied: converted and normalised.
+_ARRAYS_AT_ONCE, _FEATURE_ARRAYS = 6, 3
 # A call of a product costs some 100 microseconds, so it gets rows of about this size, or this share of a small table,
 # and a power of two of them. It depends on model and graph alone: libraries round differently for other shapes.
 _MOST_ROWS, _LEAST_ROWS, _ROWS_BYTES, _ROWS_SHARE = 4096, 8, 2 << 20, 1000
@@ -199,11 +200,13 @@ def products_memory(work: StreamedWork, number: int, tiles: int, sizes: Sizes) -
 
 def first_rows_memory(work: StreamedWork, sizes: Sizes) -> dict[str, int]:
     """Return the memory of making the first table of features, by name."""
-    graph = work.graph
+    graph, layer = work.graph, work.layers[0]
+    multiplies = not layer.aggregates_first or layer.score_tiles > 0
+    converting_bytes = _FEATURE_ARRAYS * sizes.product_rows * 4 * graph.feature_dim
     read = reading_features_bytes(graph.feature_row_bytes, graph.feature_dim, sizes.part_rows)
     return {
         "rows in flight": sizes.workers * (read + sizes.moving_bytes(work.table_tiles(0))),
-        "products": sizes.workers * sizes.computing_bytes(work.layers[0].widest),
+        "products": sizes.workers * (sizes.computing_bytes(layer.widest) if multiplies else converting_bytes),
     }
 
 

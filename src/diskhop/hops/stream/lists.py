@@ -79,7 +79,7 @@ class ListStream:
     def stretches(self, firsts: Iterable[int], stop: int) -> Iterator[Stretch]:
         """Yield the stretches of parts, given the first row of each, up to row stop.
 
-        First rows ascend. A part without edges has one stretch without any.
+        A part without edges has one stretch without any.
         """
         dtype = np.dtype("<u4") if self._lists.index_bytes == 4 else np.dtype("<i8")
         for cut, slot in prefetched(self._engine, self._cuts(firsts, stop), self._submit, _NUM_SLOTS):

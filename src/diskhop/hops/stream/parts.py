@@ -179,19 +179,21 @@ class BandReader:
 
 
 class BandWriter:
-    """Writes rows of some bands of an allocated table, in order; the context waits. Takes moving_bytes() from a pool.
+    """Writes parts of rows of some bands of an allocated table; the context waits. Takes moving_bytes() from a pool.
 
-    What is written is on disk after an fsync.
+    has_padding: whether columns stay unwritten, as zeros. What is written is on disk after an fsync.
     """
 
-    def __init__(self, bands: Bands, part_rows: int, engine: Engine, pool: BufferPool) -> None:
+    def __init__(
+        self, bands: Bands, part_rows: int, engine: Engine, pool: BufferPool, *, has_padding: bool = True
+    ) -> None:
         self._bands = bands
         self._part_rows = part_rows
         self._engine = engine
         with destination_errors(bands.path):
             self._file = bands.open("write", part_rows)
         self._slots = [_Slot(pool, bands.widths, part_rows) for _ in range(NUM_SLOTS)]
-        for slot in self._slots:
+        for slot in self._slots if has_padding else ():
             slot.clear(0)
         self._tickets: list[int | None] = [None] * NUM_SLOTS
         self._next = 0
@@ -199,7 +201,7 @@ class BandWriter:
     def rows(self, num_rows: int) -> list[Rows]:
         """Return memory of the next part, (rows, columns) of each band, which write() writes.
 
-        What is not written is zeros, or what was written to it for earlier rows.
+        What is not written is zeros, or what was written to it for other rows.
         """
         self._wait(self._next)
         return self._slots[self._next].rows(num_rows)

@@ -8,7 +8,7 @@ depend neither on memory nor on threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -86,6 +86,7 @@ class Computation:
     open_features: OpenFeatures
     bad_rows: Callable[[int, Sequence[int]], Exception]
     work: TableWork
+    _first_memory: BlockMemory | None = field(init=False, default=None)
 
     def run(self) -> None:
         """Compute what is missing."""
@@ -117,15 +118,32 @@ class Computation:
     def _make_first(self) -> None:
         """Make table 0 of the features."""
         rows = self._rows_of(0)
+        block = self._first_block()
 
         def write(share: Share) -> None:
             parts = self.open_features(self.plan.part_rows).parts(share.firsts, share.stop)
             for first, part in zip(share.firsts, parts, strict=True):
-                rows.make(first, share.rows(len(part)), FeatureRows(self.network.prepare, torch.from_numpy(part)))
+                out = share.rows(len(part))
+                rows.make(first, out, FeatureRows(self.network.prepare, torch.from_numpy(part)))
+                if block is not None:
+                    into = block.rows[first : first + len(part)]
+                    into[:] = out[0][: len(into)]
                 share.write(first, len(part))
 
         with self.work.step("read features", 0), torch.no_grad():
             self.work.write_table(self.tables[0], "reading features", write)
+
+    def _first_block(self) -> Block | None:
+        """Return the first block, to be filled with the rows of table 0; None if it is to be read."""
+        table, planned = self.tables[0], self.plan.layers[0]
+        *others, last = planned.blocks
+        if not self.plan.fills_first_block or table.file_bytes or (others and self.sums[0].file_bytes):
+            return None
+        memory = self._first_memory = self._block_memory(0, max(others, default=last))
+        memory.filled = table.bands(0, 1)
+        block = Block(memory, planned.block_rows, memory.filled.width)
+        block.all_rows[-1] = 0
+        return block
 
     def _write_norms(self, number: int) -> None:
         """Write the norms of a layer with attention."""
@@ -172,7 +190,7 @@ class Computation:
                     for part in sum_parts(summer, streaming, firsts, stop, memory_of, share.pool):
                         share.write(part.first_row, len(part.sums))
 
-                self.work.write_band(table, band, name, write)
+                self.work.write_band(table, band, name, write, has_padding=False)
 
     def _make_next(self, number: int) -> None:
         """Sum the last block of a layer, and make the next table of all sums."""
@@ -196,7 +214,13 @@ class Computation:
             self.work.write_table(self.tables[number + 1], name, write)
 
     def _block_memory(self, number: int, tiles: int) -> BlockMemory:
-        """Allocate the memory of blocks of a layer, of some tiles, with scores if it has any."""
+        """Allocate the memory of blocks of a layer, of some tiles, with scores if it has any.
+
+        The first one may have been filled already.
+        """
+        filled, self._first_memory = self._first_memory, None
+        if filled is not None:
+            return filled
         is_scored = isinstance(self.network.layers[number], AttentionLayer)
         score_columns = self._score_band(number, SOURCE_SCORES).width if is_scored else 0
         return BlockMemory(self.plan.layers[number].block_rows, TILE_COLUMNS * tiles + score_columns)
@@ -212,7 +236,9 @@ class Computation:
         band = self.tables[number].bands(number_of_band, number_of_band + 1)
         if not isinstance(layer, AttentionLayer):
             block = Block(memory, planned.block_rows, band.width)
-            block.fill(band, streaming)
+            if memory.filled != band:
+                block.fill(band, streaming)
+            memory.filled = None
             if layer.weighing == "symmetric":
                 block.scale(streaming)
             return lambda _: NeighborSums(block, streaming, layer.weighing == "symmetric")

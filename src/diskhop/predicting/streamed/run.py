@@ -37,6 +37,7 @@ from diskhop.predicting.streamed.tables import RANGE_BYTES, GroupRows, LayerTabl
 from diskhop.protocols import NodeRows
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
+from diskhop.system.memory import default_threads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +91,7 @@ class StreamedRun:
                 work,
                 memory_bytes=budget.available_bytes,
                 threads=self.threads,
+                cores=default_threads(),
                 engine=self.tools.engine.name,
                 disk=self.disk,
                 later=self.later,

@@ -50,13 +50,16 @@ class TableWork:
             yield
         self.steps.append({"step": name, "seconds": time.perf_counter() - started, "passes": num_passes})
 
-    def write_band(self, table: LayerTable, band: int, stage: str, write: WriteRows) -> None:
-        """Write all rows of a band."""
+    def write_band(
+        self, table: LayerTable, band: int, stage: str, write: WriteRows, *, has_padding: bool = True
+    ) -> None:
+        """Write all rows of a band. has_padding: see BandWriter."""
         num_rows, num_bands = table.shape.num_rows, table.shape.num_tiles
         workers = self._workers(self.plan.summed_rows)
         done = SharedProgress(self.progress, stage, band * num_rows, num_bands * num_rows)
         self._begin(table)
-        table.write_band(band, workers.open, lambda writers: workers.write(write, 0, num_rows, writers, done.add))
+        open_writers = partial(workers.open, has_padding=has_padding)
+        table.write_band(band, open_writers, lambda writers: workers.write(write, 0, num_rows, writers, done.add))
 
     def write_table(self, table: LayerTable, stage: str, write: WriteRows) -> None:
         """Write the missing rows of a table."""

@@ -1,23 +1,47 @@
-"""Parts of a table that workers take one after the other, whichever is free."""
+"""Parts of a table that workers take one after the other, whichever is free.
+
+In hot order the first rows have most edges. Their sums take the cores' time, the writes of the last rows the disk's, so
+parts of both ends are mixed. Bytes do not depend on the order.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import torch
 
 from diskhop._native import BufferPool, Engine
 from diskhop.hops.stream.parts import Bands, BandWriter, Rows
+from diskhop.hops.tables import TILE_ROWS
 from diskhop.nn.reproducible import torch_threads
 from diskhop.runtime.blocks import map_in_order
+
+# Parts of the last rows for each of the first ones.
+_LAST_PER_FIRST = 3
+
+
+def mixed_parts(start: int, stop: int, part_rows: int) -> Iterator[int]:
+    """Yield the first row of each part of rows start to stop: the first parts and the last ones in turn.
+
+    Parts of fewer than TILE_ROWS rows stay together: their indptr is read at once.
+    """
+    unit_rows = max(part_rows, TILE_ROWS)
+    units = deque(range(start, stop, unit_rows))
+    for turn in cycle(range(1 + _LAST_PER_FIRST)):
+        if not units:
+            return
+        unit = units.popleft() if turn == 0 else units.pop()
+        yield from range(unit, min(unit + unit_rows, stop), part_rows)
 
 
 class SharedParts:
     """First rows of parts, each for one worker. Any number of threads may take them."""
 
-    def __init__(self, firsts: range) -> None:
+    def __init__(self, firsts: Iterable[int]) -> None:
         self._firsts = iter(firsts)
         self._lock = threading.Lock()
 
@@ -29,7 +53,7 @@ class SharedParts:
     def stop(self) -> None:
         """Leave no part."""
         with self._lock:
-            self._firsts = iter(range(0))
+            self._firsts = iter(())
 
 
 class TakenParts:
@@ -81,7 +105,7 @@ WriteRows = Callable[[Share], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workers:
-    """Workers that write rows of bands at the same time, each with a writer and cores of its own.
+    """Workers that write rows of bands at the same time, each with a writer of its own.
 
     count: workers. threads: of each. part_rows: rows of a part. pool: memory of buffers.
     """
@@ -92,15 +116,18 @@ class Workers:
     engine: Engine
     pool: BufferPool
 
-    def open(self, bands: Bands) -> list[BandWriter]:
-        """Open a writer for each worker."""
-        return [BandWriter(bands, self.part_rows, self.engine, self.pool) for _ in range(self.count)]
+    def open(self, bands: Bands, *, has_padding: bool = True) -> list[BandWriter]:
+        """Open a writer for each worker (see BandWriter)."""
+        return [
+            BandWriter(bands, self.part_rows, self.engine, self.pool, has_padding=has_padding)
+            for _ in range(self.count)
+        ]
 
     def write(
         self, write: WriteRows, start: int, stop: int, writers: Sequence[BandWriter], on_rows: Callable[[int], None]
     ) -> None:
         """Write rows start to stop. An error is raised after all workers have ended: their writers are closed then."""
-        parts = SharedParts(range(start, stop, self.part_rows))
+        parts = SharedParts(mixed_parts(start, stop, self.part_rows))
 
         def write_share(share: Share) -> None:
             try:
