@@ -15,7 +15,8 @@ from diskhop.io.atomic import destination_errors
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools
 
-_PART_ROWS = 4096
+# Rows of a part, each of which costs a call: as many as take a small share of the memory.
+_LEAST_PART_ROWS, _MOST_PART_ROWS, _MEMORY_PER_ROW = 4 << 10, 64 << 10, 4 << 10
 # Bytes per edge while loops are counted: the row of each edge, and whether it is a loop.
 _COUNTING_BYTES = 10
 
@@ -37,8 +38,12 @@ class ScannedLists:
 def scanning_bytes(lists: Lists, memory_bytes: int) -> int:
     """Return the memory of a scan."""
     edges = stretch_edges(lists.num_edges, memory_bytes, lists.index_bytes)
-    streaming = streaming_bytes(edges, lists.index_bytes, lists.num_edges, _PART_ROWS)
+    streaming = streaming_bytes(edges, lists.index_bytes, lists.num_edges, _part_rows(memory_bytes))
     return streaming + _COUNTING_BYTES * min(edges, lists.num_edges)
+
+
+def _part_rows(memory_bytes: int) -> int:
+    return max(_LEAST_PART_ROWS, min(_MOST_PART_ROWS, memory_bytes // _MEMORY_PER_ROW))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,10 +61,11 @@ class Scan:
         lists = self.lists
         num_sources = num_loops = 0
         edges = stretch_edges(lists.num_edges, self.memory_bytes, lists.index_bytes)
-        stream = ListStream(lists, _PART_ROWS, edges, tools.engine, BufferPool(0))
+        part_rows = _part_rows(self.memory_bytes)
+        stream = ListStream(lists, part_rows, edges, tools.engine, BufferPool(0))
         with destination_errors(path), path.open("wb") as file:
-            loops = np.zeros(_PART_ROWS, np.int32)
-            for stretch in stream.stretches(range(0, lists.num_nodes, _PART_ROWS), lists.num_nodes):
+            loops = np.zeros(part_rows, np.int32)
+            for stretch in stream.stretches(range(0, lists.num_nodes, part_rows), lists.num_nodes):
                 if len(stretch.indices):
                     num_sources = max(num_sources, int(stretch.indices.max()) + 1)
                 if not self.counts_loops:
