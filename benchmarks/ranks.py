@@ -1,0 +1,147 @@
+"""Two training processes of one thread each against one process of one thread: seconds per epoch, memory and disk.
+
+Claim (issue 41): on W, where computing takes longer than reading, two processes take an epoch of SAGE with three layers
+from disk at least 1.8 times as fast (GNNDrive's Figure 13, PP-GNN's scaling). The second case reads as much as it can
+and computes little: there processes wait for the same disk, and the share of the time that they wait is printed. Both
+sides take the same steps, of two batches each, and end with the same model. All files are evicted before each run.
+Memory is the sum of the processes' proportional shares (PSS), sampled twice a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from diskhop.dataset.dataset import Dataset
+from workloads import DEFAULT_FOLDER, evict, find_dataset
+
+LEAST_GAIN = 1.8
+PROCESSES = (1, 2)
+_SECONDS_BETWEEN_SAMPLES = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run. words: options of `diskhop train`. is_claimed: whether its gain must be LEAST_GAIN."""
+
+    name: str
+    words: str
+    is_claimed: bool
+
+
+CASES = (
+    Case(
+        "computing",
+        "--model sage --layers 3 --hidden 256 --fanout 10,10,10 --store static --memory 1200MB --cache 200MB",
+        is_claimed=True,
+    ),
+    Case(
+        "reading",
+        "--model sage --layers 2 --hidden 16 --fanout 10,10 --store direct --memory 1200MB",
+        is_claimed=False,
+    ),
+)
+
+
+def run(case: Case, dataset: Dataset, num_processes: int, num_batches: int, num_epochs: int) -> dict[str, Any]:
+    """Train in some processes of one thread each, and return what it took."""
+    evict(dataset)
+    out = Path(tempfile.mkdtemp(prefix="ranks-", dir=dataset.path.parent))
+    command = [sys.executable, "-m", "diskhop", "train", str(dataset.path), "--json", "--out", str(out)]
+    command += [*case.words.split(), "--no-eval", "--seed", "0", "--batch-size", "1000", "--matmul", "blas"]
+    command += ["--max-batches", str(num_batches), "--epochs", str(num_epochs), "--threads", str(num_processes)]
+    command += ["--accumulate", "2", *(["--processes", str(num_processes)] if num_processes > 1 else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        peak = [0]
+        sampling = threading.Thread(target=_sample_pss, args=(psutil.Process(process.pid), peak))
+        sampling.start()
+        output, _ = process.communicate()
+        sampling.join()
+    if process.returncode:
+        sys.exit(f"{case.name} in {num_processes} processes ended with {process.returncode}")
+    model = (out / "model.safetensors").read_bytes()
+    shutil.rmtree(out)
+    # The first epoch also fills caches.
+    epochs = json.loads(output)["epochs"][1:]
+    seconds = statistics.median(epoch["seconds"] for epoch in epochs)
+    return {
+        "seconds": seconds,
+        "waiting": statistics.median(epoch["stall_seconds"] for epoch in epochs) / seconds,
+        "bytes_read": statistics.median(epoch["bytes_read"] for epoch in epochs),
+        "peak_pss_bytes": peak[0],
+        "loss": epochs[-1]["loss"],
+        "model": hash(model),
+    }
+
+
+def _sample_pss(launcher: psutil.Process, peak: list[int]) -> None:
+    """Sample the memory of training processes until their launcher has ended. peak: its only item is updated."""
+    while launcher.is_running() and launcher.status() != psutil.STATUS_ZOMBIE:
+        num_bytes = 0
+        for process in [*launcher.children(recursive=True), launcher]:
+            try:
+                # The launcher of several processes only waits for them.
+                if process != launcher or not launcher.children():
+                    num_bytes += process.memory_full_info().pss
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        peak[0] = max(peak[0], num_bytes)
+        time.sleep(_SECONDS_BETWEEN_SAMPLES)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="folder of w, generated if missing")
+    parser.add_argument("--batches", type=int, default=40, help="batches per epoch")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs per run; the first one is not counted")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
+    arguments = parser.parse_args()
+    out = sys.stderr if arguments.json else sys.stdout
+    dataset = find_dataset("W", arguments.dir)
+    found: dict[str, Any] = {}
+    are_met = True
+    for case in CASES:
+        runs: dict[int, list[dict[str, Any]]] = {count: [] for count in PROCESSES}
+        for _ in range(arguments.turns):
+            for count, results in runs.items():
+                results.append(run(case, dataset, count, arguments.batches, arguments.epochs))
+        models = {result["model"] for results in runs.values() for result in results}
+        for count, results in runs.items():
+            seconds = [result["seconds"] for result in results]
+            waiting = statistics.median(result["waiting"] for result in results)
+            rate = statistics.median(result["bytes_read"] / result["seconds"] for result in results) / 1e6
+            peak = max(result["peak_pss_bytes"] for result in results) / 1e6
+            print(
+                f"{case.name:10} {count} x 1 thread: {statistics.median(seconds):.2f} s per epoch "
+                f"({min(seconds):.2f} to {max(seconds):.2f}), {waiting:.0%} waiting for data, {rate:.0f} MB/s "
+                f"read, PSS {peak:.0f} MB",
+                file=out,
+            )
+        gain = statistics.median(
+            one["seconds"] / two["seconds"] for one, two in zip(runs[PROCESSES[0]], runs[PROCESSES[1]], strict=True)
+        )
+        is_met = len(models) == 1 and (gain >= LEAST_GAIN or not case.is_claimed)
+        claim = f", at least {LEAST_GAIN}: {'met' if is_met else 'MISSED'}" if case.is_claimed else ""
+        print(f"{case.name:10} {gain:.2f} times as fast{claim}; {len(models)} different models", file=out)
+        found[case.name] = {"runs": runs, "gain": gain}
+        are_met &= is_met
+    if arguments.json:
+        print(json.dumps({"benchmark": "ranks", **found}, indent=1))
+    return 0 if are_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
