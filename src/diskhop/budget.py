@@ -169,7 +169,7 @@ class Budget:
             parts, of_processes = _listed({**own, **common}), ""
         else:
             parts = f"shared {_listed(common) or 'nothing'}; for each process {_listed(own)}"
-            of_processes = f" for {self.num_processes} processes"
+            of_processes = f" for {self.num_processes} processes on one machine"
         return BudgetError(
             f"--memory {format_bytes(self.total_bytes)} is too small{of_processes}: it needs {parts}; "
             f"the smallest that works is --memory {-(-smallest_bytes // 1_000_000)}MB",

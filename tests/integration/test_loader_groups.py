@@ -219,7 +219,7 @@ def test_processes_with_other_arguments_are_refused(answers: dict[str, list[Any]
 def test_a_budget_too_small_for_two_is_refused_with_the_smallest(answers: dict[str, list[Any]], graph: Dataset) -> None:
     first, second = answers["too small"]
     assert first == second
-    assert first.startswith("BudgetError: --memory 1 MB is too small for 2 processes: it needs shared ")
+    assert first.startswith("BudgetError: --memory 1 MB is too small for 2 processes on one machine: it needs shared ")
     smallest = int(first.rpartition("--memory ")[2].removesuffix("MB")) * 1_000_000
     with pytest.raises(BudgetError) as alone:
         make_loader(graph.path, "static", memory=1_000_000, cache=20_000)

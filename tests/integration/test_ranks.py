@@ -61,7 +61,7 @@ SLOW_CASES = {
     "chosen nodes": Case(2, sampler="saint-node", sample_coverage=5),
     "partitions": Case(2, sampler="marius"),
     "ranks of links": Case(3, **LINKS, metric="mrr"),
-    "values": Case(2, "values", task="regression", metric="r2"),
+    "regression": Case(2, "values", task="regression", metric="r2"),
     "tasks": Case(3, "values", metric="f1_macro"),
     "attention": Case(4, "typed", **{**OF_TYPES, "model": "hgt", "heads": 2}),
 }
@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "shared": ({"store": "shared"}, "--store shared delivers .* results of 2 processes would vary .*: add --ordered"),
     "memory": (
         {"memory_bytes": 5_000_000},
-        "--memory 5 MB is too small for 2 processes on one machine, .*; the smallest that works is --memory [0-9]+MB",
+        "--memory 5 MB is too small for 2 processes on one machine: .*; the smallest that works is --memory [0-9]+MB",
     ),
     "dataset": ({}, "values-imported: process 1 has another dataset there .* copy the same dataset to every machine"),
     "no dataset": ({}, "nowhere: "),

@@ -6,6 +6,8 @@ would exceed any budget.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from diskhop.batches.sizes import HEADROOM, BatchSizes
 from diskhop.batches.trace import reader_bytes, writer_bytes
 from diskhop.budget import Budget, format_bytes
@@ -147,6 +149,8 @@ class _StorePlanning:
     def divide(self, most_in_flight: int | None) -> StoreShare:
         """Reserve everything; afterwards room and lists are set. Raises BudgetError."""
         wishes = store_wishes(self._dataset, self._workload, self._kind, most_in_flight)
+        if wishes.cache_bytes is not None and "cache" not in self._kind.shares:
+            wishes = replace(wishes, cache_bytes=wishes.cache_bytes // self._budget.num_processes)
         sizes, workload = self._sizes, self._workload
         room = self.room = StoreRoom(
             self._budget,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar, cast
 
-from diskhop.budget import format_bytes
+from diskhop.budget import Budget
 from diskhop.config.train import SampledConfig, TrainConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import BudgetError, ConfigError
+from diskhop.errors import ConfigError
 from diskhop.runs.distributed import Group
 from diskhop.runs.feeds import PreparedRun
 from diskhop.runtime.ranks import Ranks
@@ -45,14 +44,14 @@ def require_same_dataset(dataset: Dataset, group: Group) -> None:
 
 
 def share_of(config: ConfigT, ranks: Ranks) -> ConfigT:
-    """Return the options of one rank: its share of the machine's memory and threads."""
-    if ranks.local_count == 1:
-        return config
+    """Return the options of one rank: its share of the machine's memory and threads.
+
+    Its plan is made with the budget of the machine, because ranks have some data in one copy.
+    """
     count = ranks.local_count
-    shared = replace(config, memory_bytes=config.memory_bytes // count, threads=max(1, config.threads // count))
-    if isinstance(shared, SampledConfig):
-        shared = replace(shared, cache_bytes=shared.cache_bytes // count)
-    return shared
+    if count == 1:
+        return config
+    return replace(config, memory_bytes=config.memory_bytes // count, threads=max(1, config.threads // count))
 
 
 def whole_of(planned: ConfigT, config: ConfigT, ranks: Ranks) -> ConfigT:
@@ -80,26 +79,11 @@ def prepare_in_turns(config: ConfigT, group: Group, prepare: Callable[[ConfigT],
     return prepared
 
 
-@contextmanager
-def shared_budget(config: TrainConfig, ranks: Ranks) -> Iterator[None]:
-    """Turn a share of the memory that is too small into the smallest memory that works. config: of the machine."""
-    try:
-        yield
-    except BudgetError as error:
-        count = ranks.local_count
-        if count == 1 or error.smallest_bytes is None:
-            raise
-        smallest_bytes = count * error.smallest_bytes
-        raise BudgetError(
-            f"--memory {format_bytes(config.memory_bytes)} is too small for {count} processes on one machine, each of "
-            f"which needs its share; the smallest that works is --memory {-(-smallest_bytes // 1_000_000)}MB",
-            smallest_bytes,
-        ) from error
+def budget_of(config: TrainConfig, ranks: Ranks) -> Budget:
+    """Return the budget of a run, which ranks of one machine share. config: of the machine."""
+    return Budget(config.memory_bytes, ranks.local_count)
 
 
 def _with_machine(config: ConfigT, other: ConfigT) -> ConfigT:
     """Return a configuration with another one's memory and threads."""
-    own = replace(config, memory_bytes=other.memory_bytes, threads=other.threads)
-    if isinstance(own, SampledConfig) and isinstance(other, SampledConfig):
-        own = replace(own, cache_bytes=other.cache_bytes)
-    return own
+    return replace(config, memory_bytes=other.memory_bytes, threads=other.threads)

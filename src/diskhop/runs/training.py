@@ -102,7 +102,7 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
     with ExitStack() as stack:
         stack.enter_context(reproducible(config.threads))
         for name, num_bytes in job.held.items():
-            stack.enter_context(budget.reserve(name, num_bytes))
+            stack.enter_context(budget.reserve(name, num_bytes, is_shared=name in plan.shared))
         trainer = Trainer(prepared.make_model, job.task, config, context.callback, context.group)
         before_bytes = max(0, resident_bytes("VmRSS") - job.resident)
         state = _begin(job, context, folder, trainer, stack)

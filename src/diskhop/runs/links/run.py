@@ -20,7 +20,7 @@ from diskhop.runs.links.objective import LinkObjective
 from diskhop.runs.links.prepare import held_bytes, prepare_links
 from diskhop.runs.links.task import LinkTask, read_link_task
 from diskhop.runs.schema import Schema, schema_of
-from diskhop.runs.shares import prepare_in_turns, share_of, shared_budget, whole_of
+from diskhop.runs.shares import budget_of, prepare_in_turns, share_of, whole_of
 from diskhop.runs.training import Trained, TrainingJob, run_job
 
 
@@ -69,11 +69,10 @@ def train_links(steps: LinkSteps, context: RunContext, config: LinkConfig, task:
         )
     ranks, split = context.group.ranks, task
     share = share_of(config, ranks)
-    budget = Budget(share.memory_bytes)
-    with shared_budget(config, ranks):
-        prepared = prepare_in_turns(
-            share, context.group, lambda each: steps.prepare(dataset, each, split, budget, context.callback)
-        )
+    budget = budget_of(config, ranks)
+    prepared = prepare_in_turns(
+        share, context.group, lambda each: steps.prepare(dataset, each, split, budget, context.callback)
+    )
     planned = prepared.config
     assert isinstance(planned, LinkConfig)
     job = TrainingJob(

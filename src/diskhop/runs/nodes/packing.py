@@ -118,7 +118,9 @@ def prepare(
         return Preparation(plan)
     chosen, workload = plan, replace(workload, store=plan.store)
     if layout is None and _packs(config) and prepares_ahead(workload, plan):
-        layout = _pack(dataset, config, workload, plan, budget, samples, callback).layout
+        # Other processes wait for one to pack, and leave it their memory.
+        whole = budget if budget.num_processes == 1 else Budget(budget.total_bytes)
+        layout = _pack(dataset, config, workload, plan, whole, samples, callback).layout
         plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
         # Packing is done and would cost nothing now; the run was chosen by what it cost.
         plan = replace(plan, predicted=chosen.predicted, rejected=chosen.rejected)

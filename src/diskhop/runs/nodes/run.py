@@ -13,6 +13,7 @@ from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
+from diskhop.pipeline.peers import shared_memory
 from diskhop.predicting.scaling import Scaling
 from diskhop.run_files import SCHEMA_FILE
 from diskhop.runs.callbacks import Callback
@@ -24,7 +25,7 @@ from diskhop.runs.nodes.objective import make_objective, require_task
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.warm_start import WarmStart, open_warm_start
 from diskhop.runs.schema import read_schema, schema_of
-from diskhop.runs.shares import prepare_in_turns, share_of, shared_budget, whole_of
+from diskhop.runs.shares import budget_of, prepare_in_turns, share_of, whole_of
 from diskhop.runs.training import Trained, TrainingJob, run_job
 
 Prepare = Callable[[Dataset, Any, NodeTask, Budget, Callback], PreparedRun]
@@ -48,15 +49,18 @@ def train_nodes(
         require_new_folder(out)
     warm_start = _open_warm_start(context, folder, config)
     whole, config = config, share_of(config, context.group.ranks)
-    budget = Budget(config.memory_bytes)
-    task = task or read_task(labelled, split=config.split, evaluate=config.evaluate, memory_bytes=config.memory_bytes)
+    budget = budget_of(whole, context.group.ranks)
+    task = read = task or read_task(
+        labelled, split=config.split, evaluate=config.evaluate, memory_bytes=whole.memory_bytes
+    )
     _require_measurable(task, config)
-    with shared_budget(whole, context.group.ranks):
-        read = task
-        prepared = prepare_in_turns(
-            config, context.group, lambda each: prepare(dataset, each, read, budget, context.callback)
-        )
-    assert task.labels is not None, "there is no plan for a budget without room for labels"
+    prepared = prepare_in_turns(
+        config, context.group, lambda each: prepare(dataset, each, read, budget, context.callback)
+    )
+    labels = task.labels
+    assert labels is not None, "there is no plan for a budget without room for labels"
+    if (memory := shared_memory(budget)) is not None:
+        task = replace(task, labels=memory.keep(lambda: labels))
     config = prepared.config
     scaling = context.group.first(lambda: _scaling_so_far(context, folder, warm_start))
     objective = make_objective(config, labelled, task, scaling)
@@ -71,7 +75,7 @@ def train_nodes(
         has_valid=task.seeds.valid is not None,
         has_test=task.seeds.test is not None,
         held=task.held,
-        resident=task.labels.nbytes + task.seeds.num_bytes,
+        resident=labels.nbytes + task.seeds.num_bytes,
         warm_start=warm_start,
     )
     return run_job(job, context, folder, budget)
