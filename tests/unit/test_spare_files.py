@@ -94,8 +94,8 @@ def measured(work: Path) -> Iterator[list[int]]:
     seen = list[int]()
 
     def counted(write: Callable[..., None]) -> Callable[..., None]:
-        def counting(*args: Any) -> None:
-            write(*args)
+        def counting(*args: Any, **options: Any) -> None:
+            write(*args, **options)
             seen.append(table_bytes(work))
 
         return counting
