@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diskhop.cli import run
 from diskhop.errors import ConfigError
 from diskhop.runtime.ranks import ONE, Ranks, read_ranks
 
@@ -46,6 +49,29 @@ def test_ranks_are_those_of_torchrun() -> None:
 def test_what_is_missing_or_contradicts_is_named(changes: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_ranks({**OF_TORCHRUN, **changes})
+
+
+def test_commands_that_every_rank_would_run_whole_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for words in (["generate", "sbm"], ["--json", "predict"]):
+        assert run([*words, str(tmp_path / "out")]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "is for one process, and WORLD_SIZE=2 says that torchrun has started several" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_processes_that_cannot_be_started_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", "graph", "--processes", "0"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "diskhop: --processes must be at least 1, got 0; for example --processes 2"
+    monkeypatch.setenv("RANK", "1")
+    assert run(["train", "graph", "--processes", "2"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("RANK=1 says that torchrun has: remove --processes, or run first: unset RANK")
 
 
 @given(count=st.integers(1, 8), num_batches=st.integers(0, 30))

@@ -16,10 +16,11 @@ from diskhop import __version__
 from diskhop.cli.commands import PANEL_OF, load_commands
 from diskhop.cli.options import COMMON, Command
 from diskhop.cli.output import stderr, stdout
-from diskhop.errors import DiskhopError
+from diskhop.errors import ConfigError, DiskhopError
 from diskhop.runtime.process import end_with_parent
 
 _INTERRUPTED = 130
+_IN_ONE_PROCESS = ("import", "generate", "export", "predict", "propagate", "pack")
 _NAME = "diskhop"
 
 
@@ -118,6 +119,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; errors become one line on stderr."""
     try:
+        _require_one_process(arguments)
         load_commands(arguments)
         code = app(arguments, prog_name=_NAME, standalone_mode=False)
     except DiskhopError as error:
@@ -142,6 +144,17 @@ def run(arguments: list[str]) -> int:
     if code == _INTERRUPTED:  # also Typer's code for Ctrl-C
         return _fail("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _require_one_process(arguments: list[str]) -> None:
+    """Refuse several ranks of a command that each would run, and write, whole."""
+    name = next((each for each in arguments if not each.startswith("-")), "")
+    count = os.environ.get("WORLD_SIZE", "1")
+    if name in _IN_ONE_PROCESS and count != "1":
+        raise ConfigError(
+            f"'diskhop {name}' is for one process, and WORLD_SIZE={count} says that torchrun has started several: "
+            "start it without torchrun, or run first: unset WORLD_SIZE"
+        )
 
 
 def _fail(message: str, code: int) -> int:
