@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -19,12 +20,14 @@ import pytest
 
 from diskhop.cli import run
 from diskhop.errors import ConfigError, WorkerError
+from diskhop.importing.source_file import SourceFile
+from diskhop.importing.text.tasks import Unpack
 from diskhop.runtime import array_job, ray_tasks
 from diskhop.runtime.array_job import ArrayDriver, OpenJob, run_index
 from diskhop.runtime.executors import EXECUTORS, open_executor
 from diskhop.runtime.jobs import ExecutorKind, Share
 from diskhop.runtime.plain import LOADERS, _find, decode_job, encode_job
-from diskhop.runtime.tasks import TaskTools, run_tasks
+from diskhop.runtime.tasks import TaskTools, WorkFolder, _Stage, run_tasks
 from diskhop.runtime.workers import Workers
 from tests.executing import ACTIONS, indices, make_sources, no_driver_work, recorded, result_bytes
 from tests.graphs import memory_folder, threads_engine
@@ -129,7 +132,9 @@ def test_the_command_runs_as_an_array_job(sources: Path, tmp_path: Path) -> None
     options = ["--memory", "512MB", "--threads", "2", "--executor", f"array:{tasks}"]
     subprocess.run([*command, "import", text, "graph", *options], cwd=tmp_path, check=True, capture_output=True)
     subprocess.run([*command, "import", text, "one", *options[:-2]], cwd=tmp_path, check=True, capture_output=True)
-    assert [each.wait(60) for each in started] == 5 * [0]
+    done = [json.loads(each.communicate(timeout=60)[0]) for each in started]
+    assert [each.returncode for each in started] == 5 * [0]
+    assert [each["index"] for each in done] == [1, 3, 0, 1, 2]
     # The dataset is called as its folder.
     found, one = (result_bytes(tmp_path / name) for name in ("graph", "one"))
     assert {**found, "manifest.json": b""} == {**one, "manifest.json": b""}
@@ -137,10 +142,11 @@ def test_the_command_runs_as_an_array_job(sources: Path, tmp_path: Path) -> None
 
 # An index that claims a task, says so, and sleeps.
 SLEEPER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from diskhop.runtime.array_job import OpenJob, run_index
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 OpenJob.run = lambda self, number: time.sleep(600)
 run_index(Path(sys.argv[1]), 0, 1)
 """
@@ -286,6 +292,56 @@ def test_a_folder_with_other_files_is_not_removed(sources: Path, tmp_path: Path)
     with pytest.raises(ConfigError, match="has other files; name a new folder"):
         ACTIONS["import"](sources, tmp_path, f"array:{tmp_path}/tasks")
     assert (tmp_path / "tasks" / "thesis.tex").exists()
+
+
+def unpacks(folder: Path) -> list[Unpack]:
+    return [Unpack(str(number), SourceFile(folder / "none", 0, 0), "gzip") for number in range(2)]
+
+
+def test_an_interrupted_command_waits_for_no_index(tmp_path: Path) -> None:
+    use = {"threads": 2, "memory_bytes": 1 << 20, "engine": threads_engine()}
+    driver = open_executor(f"array:{tmp_path}/tasks", 2, **use)  # type: ignore[arg-type]
+    caught: list[BaseException] = []
+    with driver, WorkFolder(tmp_path / "out") as work:
+        stage = _Stage(unpacks(tmp_path), work.stage("unpack", ""), TaskTools(threads_engine()), 0)
+        with driver.open(stage, tmp_path, 2) as lanes:
+            for number in range(2):
+                (next((tmp_path / "tasks").glob("0*")) / f"claim-{number}").touch()
+
+            def wait() -> None:
+                try:
+                    lanes[0].run(0, lambda _: None)
+                except WorkerError as error:
+                    caught.append(error)
+
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            driver.kill()
+            waiting.join(30)
+    assert "run the same command again to resume" in str(caught[0])
+
+
+@pytest.mark.slow
+def test_an_index_that_is_ended_gives_up_its_tasks(tmp_path: Path) -> None:
+    """The others need not wait until it is taken for lost."""
+    tasks = tmp_path / "tasks"
+    index = subprocess.Popen([sys.executable, "-c", SLEEPER, str(tasks)], stderr=subprocess.DEVNULL)
+    use = {"threads": 2, "memory_bytes": 1 << 20, "engine": threads_engine()}
+    driver = open_executor(f"array:{tasks}", 2, **use)  # type: ignore[arg-type]
+    try:
+        with driver:
+            stage = _Stage(unpacks(tmp_path), tmp_path, TaskTools(threads_engine()), 0)
+            with driver.open(stage, tmp_path, 2):
+                end = time.monotonic() + 120
+                while not list(tasks.glob("0*/claim-0")):
+                    assert time.monotonic() < end
+                    time.sleep(0.05)
+                index.terminate()
+                assert index.wait(30) != 0
+                assert not list(tasks.glob("0*/claim-0"))
+    finally:
+        index.kill()
+        index.wait()
 
 
 @pytest.mark.parametrize("index", [-1, 4])

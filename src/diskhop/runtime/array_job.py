@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import threading
 import time
 import uuid
@@ -28,7 +29,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from diskhop.errors import ConfigError, WorkerError
-from diskhop.io.atomic import destination_errors, remove_tree
+from diskhop.io.atomic import destination_errors
 from diskhop.io.engine import open_engine
 from diskhop.runtime.jobs import Job, Lane, Resources, copied
 from diskhop.runtime.plain import decode_job, encode_job
@@ -56,6 +57,11 @@ class _Beats:
     def remove(self, path: Path) -> None:
         """Touch it no more."""
         self._paths.discard(path)
+
+    def remove_files(self) -> None:
+        """Remove the files, whose work will not be finished."""
+        for path in list(self._paths):
+            path.unlink(missing_ok=True)
 
     def end(self) -> None:
         """Stop."""
@@ -160,6 +166,10 @@ class OpenJob:
             self._beats.remove(claim)
             claim.unlink(missing_ok=True)
 
+    def abandon(self) -> None:
+        """Give up the claims of this process."""
+        self._beats.remove_files()
+
     def _mark(self, what: str, number: int) -> Path:
         return self.path / f"{what}-{number}"
 
@@ -196,6 +206,7 @@ class ArrayDriver:
         self._lost_seconds = lost_seconds
         self._num_jobs = 0
         self._beats: _Beats | None = None
+        self._killed = threading.Event()
 
     @contextlib.contextmanager
     def open(self, job: Job, folder: Path, threads: int) -> Iterator[Sequence[Lane]]:
@@ -217,20 +228,25 @@ class ArrayDriver:
                 _write_whole(path / _JOB, {**facts, "job": content})
             opened = OpenJob(path, job, job.num_parts, self._beats, self._lost_seconds, _name_of("driver"))
             try:
-                yield [_DriverLane(opened) for _ in range(lanes)]
+                yield [_DriverLane(opened, self._killed) for _ in range(lanes)]
             finally:
                 with destination_errors(path):
                     (path / _CLOSED).touch()
 
     def kill(self) -> None:
-        """See Executor; indices finish their parts."""
+        """See Executor: lanes wait no longer; indices finish their parts."""
+        self._killed.set()
 
     def __enter__(self) -> ArrayDriver:
         with destination_errors(self._path):
             if self._path.exists() and any(self._path.iterdir()) and not (self._path / _DRIVER).exists():
                 raise ConfigError(f"--executor array:{self._path}: has other files; name a new folder")
-            remove_tree(self._path, None)
-            self._path.mkdir(parents=True)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._path.exists():  # indices of an interrupted command may still write there
+                earlier = self._path.with_name(f".{self._path.name}-{uuid.uuid4().hex}")
+                self._path.rename(earlier)
+                shutil.rmtree(earlier, ignore_errors=True)
+            self._path.mkdir()
             (self._path / _BEAT).touch()
             _write_whole(self._path / _DRIVER, {"diskhop": version("diskhop"), "folder": str(Path.cwd())})
         self._beats = _Beats()
@@ -249,14 +265,17 @@ class ArrayDriver:
 class _DriverLane:
     """Runs parts in the driver, or waits for indices; runs other open parts meanwhile."""
 
-    def __init__(self, job: OpenJob) -> None:
+    def __init__(self, job: OpenJob, killed: threading.Event) -> None:
         self._job = job
+        self._killed = killed
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
         """See Lane; counts once the part is done."""
         while not self._job.is_done(number):
             if self._job.claim(number):
                 self._job.run(number)
+            elif self._killed.is_set():
+                raise WorkerError("interrupted while a task was waited for; run the same command again to resume")
             elif not self._help():
                 time.sleep(_POLL_SECONDS)
         count(self._job.counted(number))
@@ -366,11 +385,17 @@ def _run_parts(job: OpenJob, num_lanes: int, index: int, of: int) -> int:
                 if not job.is_closed:  # the driver may have ended, or begun again
                     errors.append(error)
 
-    lanes = [threading.Thread(target=work, name=f"lane-{number}") for number in range(num_lanes)]
+    # A scheduler that ends this process does not wait for its parts, which others then claim.
+    lanes = [threading.Thread(target=work, name=f"lane-{number}", daemon=True) for number in range(num_lanes)]
     for lane in lanes:
         lane.start()
-    for lane in lanes:
-        lane.join()
+    try:
+        for lane in lanes:
+            lane.join()
+    except BaseException as error:
+        errors.append(error)
+        job.abandon()
+        raise
     if errors:
         raise errors[0]
     return done
