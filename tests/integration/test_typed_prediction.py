@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from diskhop.io.faults import CrashInjector
 from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.predicting.batched.batches import PlannedLayer, plan_layer
 from diskhop.predicting.rows import ArrayRows
+from diskhop.predicting.streamed.spare_files import cut_file
 from diskhop.predicting.typed import tables as typed_tables
 from diskhop.predicting.typed.layers import TypedLayer
 from diskhop.runs.evaluate.classifier import evaluate_classifier
@@ -121,6 +123,25 @@ def test_bytes_depend_on_neither_memory_nor_threads_nor_a_crash(rgat: Path, tmp_
                 injector.write_survivors(after, "names")
             assert bytes_of(after / "out") == expected
             assert not (after / ".out.work").exists()
+
+
+def test_files_of_finished_layers_may_be_removed_slowly(
+    small: tuple[HeteroData, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train_run(small[1], tmp_path / "run", model="rgcn")
+    removed: list[Path] = []
+
+    def cut_slowly(path: Path, *arguments: Any) -> None:
+        time.sleep(0.2)
+        cut_file(path, *arguments)
+        removed.append(path)
+
+    monkeypatch.setattr("diskhop.predicting.streamed.spare_files.cut_file", cut_slowly)
+    predicted(run, tmp_path / "out")
+    num_removed = len(removed)
+    evaluate_run(run)
+    assert 0 < num_removed < len(removed)
+    assert not [*tmp_path.rglob("*.work")]
 
 
 def test_sampled_predictions_depend_on_the_seed(rgat: Path, tmp_path: Path) -> None:

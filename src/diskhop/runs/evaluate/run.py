@@ -114,7 +114,9 @@ def _open_logits(
         progress=progress,
     )
     run.require_memory(Wanted())
-    with WorkFolder(opened.path / EVALUATION_FILE) as work, run.compute(Wanted(), work) as tables:
-        assert tables.logits is not None, "they are wanted"
-        yield tables.logits
+    with WorkFolder(opened.path / EVALUATION_FILE) as work:
+        # Files of finished layers are removed in the background until the tables are closed.
+        with run.compute(Wanted(), work) as tables:
+            assert tables.logits is not None, "they are wanted"
+            yield tables.logits
         work.remove()

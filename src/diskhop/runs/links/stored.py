@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -51,14 +50,11 @@ def stored_embeddings(
     path = opened.path / f"embeddings-{digest.hexdigest()}.npy"
     if not path.exists():
         budget = Budget(config.memory_bytes)
-        work = WorkFolder(path)
-        with ExitStack() as stack:
-            stack.enter_context(work)
-            table = stack.enter_context(
-                open_embeddings(opened, dataset, budget, threads=config.threads, later={}, work=work, progress=progress)
-            )
-            partial = stack.enter_context(new_file(path, overwrite=True))
-            _write_rows(partial, table.blocks(_BLOCK_ROWS), (table.num_rows, table.dim))
+        with WorkFolder(path) as work, new_file(path, overwrite=True) as partial:
+            with open_embeddings(
+                opened, dataset, budget, threads=config.threads, later={}, work=work, progress=progress
+            ) as table:
+                _write_rows(partial, table.blocks(_BLOCK_ROWS), (table.num_rows, table.dim))
             work.remove()
     mapped: NDArray[np.float32] = np.load(path, mmap_mode="r")
     return mapped

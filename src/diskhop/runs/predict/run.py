@@ -147,17 +147,18 @@ class _Call:
             sizes = sizes_of(self.classifier, written, outputs, wanted, None if nodes is None else len(nodes))
             run = self._output_run(dataset, budget, tools, sizes)
             run.require_memory(wanted)
-            tables = stack.enter_context(run.compute(wanted, table_work))
-            found = self._require(conditions, measured, tables)
-            facts = {
-                **describe_run(self.classifier.kind, dataset, self.classifier.config.model, config.seed),
-                "run": str(self.classifier.path),
-                "trained_on": self.classifier.dataset_hash,
-                "metrics": found,
-                "steps": list(tables.steps),
-                "seconds": time.perf_counter() - started,
-            }
-            predictions = self._write(staged, work, tools, run, wanted, outputs, tables, nodes, budget, facts)
+            # Files of finished layers are removed in the background until the tables are closed.
+            with run.compute(wanted, table_work) as tables:
+                found = self._require(conditions, measured, tables)
+                facts = {
+                    **describe_run(self.classifier.kind, dataset, self.classifier.config.model, config.seed),
+                    "run": str(self.classifier.path),
+                    "trained_on": self.classifier.dataset_hash,
+                    "metrics": found,
+                    "steps": list(tables.steps),
+                    "seconds": time.perf_counter() - started,
+                }
+                predictions = self._write(staged, work, tools, run, wanted, outputs, tables, nodes, budget, facts)
             work.remove()
             table_work.remove()
         result = {
