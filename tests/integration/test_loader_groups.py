@@ -263,3 +263,38 @@ def test_training_by_ddp_is_that_of_averaged_gradients(answers: dict[str, list[A
         np.testing.assert_allclose(
             parameter.detach().numpy().ravel(), np.frombuffer(found, np.float32), rtol=1e-5, atol=1e-6
         )
+
+
+def graph_memory(small: Path, large: Path) -> int:
+    """Bytes of this process's memory, by its proportional share, that a loader of a large graph adds."""
+    with make_loader(small, "memory") as loader:
+        list(loader)
+    gc.collect()
+    dist.barrier()
+    before = _proportional_bytes()
+    dist.barrier()
+    with make_loader(large, "memory", memory="1GB", batch_size=500) as loader:
+        batches = iter(loader)
+        for _ in range(5):
+            next(batches)
+        dist.barrier()
+        after = _proportional_bytes()
+        dist.barrier()
+        batches.close()  # type: ignore[attr-defined]
+    return after - before
+
+
+def _proportional_bytes() -> int:
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+@pytest.mark.slow
+def test_two_processes_take_the_memory_of_one(graph: Dataset, module_folder: Path) -> None:
+    large = small_graph(module_folder / "large", num_nodes=600_000, num_edges=1_200_000, dim=128)
+    table_bytes = 600_000 * 128 * 4
+    call = [(graph_memory, (graph.path, large.path))]
+    ((alone,),) = call_in_group(1, call)
+    (both,) = call_in_group(2, call)
+    assert alone > table_bytes
+    assert sum(both) <= 1.1 * alone, f"{both} of two, {alone} of one"

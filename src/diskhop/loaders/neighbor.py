@@ -88,6 +88,13 @@ class NeighborLoader(PlannedLoader):
         threads of its own. With a sampler's name also importance (of 'labor': 1 prefers neighbours that several nodes
         have, LABOR-1) and batch_dependency (N consecutive batches share draws, so that a cache keeps more; 1: none do).
 
+    In a process group of torch.distributed, the processes share out the batches of every pass: process r of n gets
+    r, r + n, ... and all get the same number of them, for which the last round is filled with the first batches of the
+    pass. `memory` is then for all processes of a machine, which have neighbour lists, attributes and resident tables in
+    one copy: all processes make the loader together. loader_arguments may have num_replicas and rank, as torch's
+    DistributedSampler; num_replicas=1 is for a loader that one process uses. Processes with input_nodes of their own
+    each get all batches of these.
+
     Every pass over the loader is the next epoch. Several passes may be under way: each continues where it was, though
     one runs at a time. loader(positions) makes a single batch. `data` is the graph, see LoaderData, and
     len(loader.dataset) the number of seed nodes. A loader belongs to the process that made it.
