@@ -11,13 +11,17 @@ from diskhop.policies.orderings import (
     ORDERS,
     State,
     beta_states,
-    buckets_by_state,
     cover_states,
     legend_states,
-    prefetchable_share,
     search_states,
     searched_states,
-    states_of_epoch,
+)
+from diskhop.policies.schedule import (
+    Schedule,
+    StateBuckets,
+    buckets_of_ranks,
+    prefetchable_share,
+    schedule_of_pass,
 )
 
 EVERY_COUNT = range(4, 65)
@@ -36,6 +40,18 @@ def fewest_states(num_partitions: int) -> int:
 def density_that_hides_io(dim: int, buffer_bytes: float, seconds_per_edge: float, bytes_per_second: float) -> float:
     """Edges over nodes squared, from which training takes longer than the swaps (Legend, Theorem 3)."""
     return 96 * dim**2 / (buffer_bytes * seconds_per_edge * bytes_per_second)
+
+
+def buckets_by_state(states: list[State]) -> list[StateBuckets]:
+    return buckets_of_ranks(Schedule.of_one(states))[0]
+
+
+def share_of(states: list[State]) -> float:
+    return prefetchable_share(Schedule.of_one(states))
+
+
+def states_of_pass(states: list[State], number: int, seed: int) -> list[State]:
+    return list(schedule_of_pass(Schedule.of_one(states), number, seed).states[0])
 
 
 def assert_covers(states: list[State], num_partitions: int, capacity: int) -> None:
@@ -85,13 +101,13 @@ def test_counts_are_those_of_the_papers() -> None:
 
 
 def test_every_swap_of_ours_is_prefetchable_where_it_must_be() -> None:
-    assert all(prefetchable_share(searched_states(count)) == 1 for count in (8, 10, 12))
+    assert all(share_of(searched_states(count)) == 1 for count in (8, 10, 12))
 
 
 def test_legend_has_few_swaps_that_are_not_prefetchable() -> None:
     """4 of 36 with 12 partitions, says section 4; BETA has few that are."""
-    assert prefetchable_share(legend_states(12)) >= 32 / 36
-    assert prefetchable_share(beta_states(12)) < 0.5
+    assert share_of(legend_states(12)) >= 32 / 36
+    assert share_of(beta_states(12)) < 0.5
 
 
 @pytest.mark.parametrize(("num_partitions", "num_states"), [(4, 1), (16, 20), (64, 336)])
@@ -152,13 +168,13 @@ def test_of_a_partition_that_leaves_buckets_with_the_newest_come_last() -> None:
 )
 def test_every_epoch_begins_with_what_is_in_memory_and_has_other_roles(name: str, capacity: int) -> None:
     order = ORDERS[name](16, capacity)
-    epochs = [states_of_epoch(order, epoch, seed=5) for epoch in range(6)]
+    epochs = [states_of_pass(order, number, seed=5) for number in range(6)]
     for before, after in pairwise(epochs):
         assert set(before[-1]) == set(after[0])
         assert_covers(after, 16, capacity)
         assert list(map(len, after)) == list(map(len, order))
     assert len({tuple(states) for states in epochs}) == 6
-    assert states_of_epoch(order, 3, seed=5) == epochs[3] != states_of_epoch(order, 3, seed=6)
+    assert states_of_pass(order, 3, seed=5) == epochs[3] != states_of_pass(order, 3, seed=6)
 
 
 def test_theorem_3_at_the_papers_own_figures() -> None:

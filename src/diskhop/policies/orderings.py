@@ -9,8 +9,7 @@ if some bucket can be trained meanwhile, without the partitions that are swapped
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise, product
 
 from diskhop.errors import ConfigError
@@ -22,18 +21,6 @@ Bucket = tuple[int, int]
 # Number of attempts of a search: fewer for more partitions, so that a search takes a second at most.
 _MOST_ATTEMPTS, _ATTEMPTS_TIMES_PAIRS = 200, 10_000
 _FIRST = ord("a")  # stands for partition 0
-
-
-@dataclass(frozen=True, slots=True)
-class StateBuckets:
-    """Buckets that a state trains.
-
-    leaving: buckets with a partition that is not in the next state; trained first.
-    staying: the other buckets.
-    """
-
-    leaving: tuple[Bucket, ...]
-    staying: tuple[Bucket, ...]
 
 
 def beta_states(num_partitions: int, capacity: int = 3) -> list[State]:
@@ -156,49 +143,6 @@ ORDERS: dict[str, Callable[[int, int], list[State]]] = {
     "legend": legend_states,
     "searched": searched_states,
 }
-
-
-def states_of_epoch(states: Sequence[State], epoch: int, seed: int) -> list[State]:
-    """Return an order with other roles for the partitions in every epoch, starting with those already in memory.
-
-    With the same roles an edge would meet the same partitions in every epoch, and negatives from no others.
-    """
-    partitions = sorted({partition for state in states for partition in state})
-    roles: dict[int, int] = {}
-    for number in range(epoch + 1):
-        draws = random.Random(f"{seed} {number}")
-        resident = [roles[partition] for partition in states[-1]] if roles else []
-        others = [partition for partition in partitions if partition not in resident]
-        draws.shuffle(resident)
-        draws.shuffle(others)
-        first = [*states[0], *(partition for partition in partitions if partition not in states[0])]
-        roles = dict(zip(first, resident + others, strict=True))
-    return [tuple(roles[partition] for partition in state) for state in states]
-
-
-def buckets_by_state(states: Sequence[State]) -> list[StateBuckets]:
-    """Return the buckets that each state trains: those with two partitions that no earlier state had together.
-
-    Buckets of the partition that leaves come first, and among them those without the partition just loaded.
-    """
-    trained: set[Bucket] = set()
-    found = []
-    for number, state in enumerate(states):
-        next_state = states[number + 1] if number + 1 < len(states) else state
-        was_loaded = set(state) - set(states[number - 1]) if number else set()
-        pairs = [(one, other) for one in sorted(state) for other in sorted(state)]
-        new = [bucket for bucket in pairs if bucket not in trained]
-        trained.update(new)
-        leaving = [bucket for bucket in new if not set(bucket) <= set(next_state)]
-        leaving.sort(key=lambda bucket: not was_loaded.isdisjoint(bucket))
-        found.append(StateBuckets(tuple(leaving), tuple(bucket for bucket in new if bucket not in leaving)))
-    return found
-
-
-def prefetchable_share(states: Sequence[State]) -> float:
-    """Return the share of swaps that are prefetchable; 1 if there are no swaps."""
-    swaps = buckets_by_state(states)[:-1]
-    return sum(bool(buckets.staying) for buckets in swaps) / len(swaps) if swaps else 1.0
 
 
 class _Pairs:

@@ -1,0 +1,127 @@
+"""Schedules of partitions: the states that each rank goes through in a pass, and the buckets that it trains in them.
+
+One process is one rank with one round. With several ranks, a pass is a sequence of *rounds* (rounds.py): within a round
+no partition belongs to two ranks, and ranks wait for each other between rounds. States and buckets: see orderings.py.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from diskhop.policies.orderings import Bucket, State
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """States of all ranks in a pass.
+
+    states: states of each rank in the order of training; as many for every rank.
+    rounds: number of states of each round.
+    """
+
+    states: tuple[tuple[State, ...], ...]
+    rounds: tuple[int, ...]
+
+    @staticmethod
+    def of_one(states: Sequence[State]) -> Schedule:
+        """Return the schedule of one rank."""
+        return Schedule((tuple(states),), (len(states),))
+
+    @property
+    def num_states(self) -> int:
+        """Number of states per rank."""
+        return sum(self.rounds)
+
+    @property
+    def round_ends(self) -> frozenset[int]:
+        """Numbers of the states that end a round."""
+        return frozenset(end - 1 for end in accumulate(self.rounds))
+
+    @property
+    def num_loads(self) -> int:
+        """Partitions that all ranks load during a pass, besides those of their first states."""
+        return sum(len(set(after) - set(before)) for states in self.states for before, after in pairwise(states))
+
+
+@dataclass(frozen=True, slots=True)
+class StateBuckets:
+    """Buckets that a state trains.
+
+    leaving: buckets with a partition that is not in the next state; trained first.
+    staying: the other buckets.
+    """
+
+    leaving: tuple[Bucket, ...]
+    staying: tuple[Bucket, ...]
+
+
+def schedule_of_pass(schedule: Schedule, number: int, seed: int) -> Schedule:
+    """Return a schedule with other roles for the partitions in every pass; ranks start with those in their memory.
+
+    With the same roles an edge would meet the same partitions in every pass, and negatives from no others.
+    """
+    partitions = sorted({partition for states in schedule.states for state in states for partition in state})
+    roles: dict[int, int] = {}
+    for each in range(number + 1):
+        draws = random.Random(f"{seed} {each}")
+        residents = [[roles[partition] for partition in states[-1]] if roles else [] for states in schedule.states]
+        others = [partition for partition in partitions if not any(partition in resident for resident in residents)]
+        for resident in residents:
+            draws.shuffle(resident)
+        draws.shuffle(others)
+        # The first roles of a rank go to the partitions in its memory.
+        first = [
+            role for states, kept in zip(schedule.states, residents, strict=True) for role in states[0][: len(kept)]
+        ]
+        first += [
+            role for states, kept in zip(schedule.states, residents, strict=True) for role in states[0][len(kept) :]
+        ]
+        first += [partition for partition in partitions if partition not in first]
+        roles = dict(zip(first, [*(one for resident in residents for one in resident), *others], strict=True))
+    return Schedule(
+        tuple(tuple(tuple(roles[role] for role in state) for state in states) for states in schedule.states),
+        schedule.rounds,
+    )
+
+
+def buckets_of_ranks(schedule: Schedule) -> list[list[StateBuckets]]:
+    """Return the buckets that each rank trains in each state: those with two partitions that met in no earlier state.
+
+    Buckets of a partition that leaves come first, and among them those without the partition just loaded.
+    """
+    trained: set[Bucket] = set()
+    found: list[list[StateBuckets]] = [[] for _ in schedule.states]
+    end = 0
+    for length in schedule.rounds:
+        start, end = end, end + length
+        # Ranks of a round have no partition in common, so one after the other finds what all find at once.
+        for states, buckets in zip(schedule.states, found, strict=True):
+            buckets += [_buckets_of_state(states, number, trained) for number in range(start, end)]
+    return found
+
+
+def prefetchable_share(schedule: Schedule) -> float:
+    """Return the share of swaps that are prefetchable; 1 if there are no swaps. Those between rounds are not."""
+    ends = schedule.round_ends
+    swaps = [
+        bool(buckets.staying) and number not in ends
+        for by_state in buckets_of_ranks(schedule)
+        for number, buckets in enumerate(by_state[:-1])
+    ]
+    return sum(swaps) / len(swaps) if swaps else 1.0
+
+
+def _buckets_of_state(states: Sequence[State], number: int, trained: set[Bucket]) -> StateBuckets:
+    """Return the buckets of a state that are not trained yet, and add them to `trained`."""
+    state = states[number]
+    next_state = states[number + 1] if number + 1 < len(states) else state
+    was_loaded = set(state) - set(states[number - 1]) if number else set()
+    pairs = [(one, other) for one in sorted(state) for other in sorted(state)]
+    new = [bucket for bucket in pairs if bucket not in trained]
+    trained.update(new)
+    leaving = [bucket for bucket in new if not set(bucket) <= set(next_state)]
+    leaving.sort(key=lambda bucket: not was_loaded.isdisjoint(bucket))
+    return StateBuckets(tuple(leaving), tuple(bucket for bucket in new if bucket not in leaving))
