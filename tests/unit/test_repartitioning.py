@@ -75,7 +75,7 @@ def test_rows_and_their_sums_of_squares_move_together(
         buffer.flush()
         store.committed()
         kept = store.record()
-        buffer.repartition(lambda places: after.places(before.nodes(places)))
+        buffer.repartition(lambda places: after.places(before.nodes(places)), range(num_partitions))
     for partition in range(num_partitions):
         nodes = nodes_of(after, partition)
         store.read(partition, loaded)

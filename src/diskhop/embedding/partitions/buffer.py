@@ -112,12 +112,17 @@ class PartitionBuffer:
         """Write all partitions in memory, which stay there, and wait for the writes."""
         for partition, slot in self._slots.items():
             self._writes.append(self._io_thread.submit(self._store.write, partition, self._loaded(slot)))
+        self.wait_for_writes()
+
+    def wait_for_writes(self) -> None:
+        """Wait until all evicted partitions are written. Raises errors of writes."""
         self._wait(self._writes)
 
-    def repartition(self, moved: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> None:
+    def repartition(self, moved: Callable[[NDArray[np.int64]], NDArray[np.int64]], partitions: Sequence[int]) -> None:
         """Move every node to a new place. Call flush() before, and commit the newest version of all partitions.
 
         moved: maps old places to new places.
+        partitions: new partitions that this process assembles.
         New partitions are assembled in all slots but one. For each set of new partitions, all committed partitions are
         read through the remaining slot.
         """
@@ -127,8 +132,8 @@ class PartitionBuffer:
         self._slots.clear()
         *slots, reading = range(len(self.values) // self._layout.stride_rows)
         num_partitions = self._layout.num_partitions
-        for first in range(0, num_partitions, len(slots)):
-            assembled = dict(zip(range(first, num_partitions), slots, strict=False))
+        for first in range(0, len(partitions), len(slots)):
+            assembled = dict(zip(partitions[first:], slots, strict=False))
             for slot in assembled.values():
                 for part in self._loaded(slot):
                     part[:] = 0

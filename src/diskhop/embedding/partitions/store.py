@@ -6,7 +6,7 @@ checksums verify their content. A commit saves record() (see runs/embedding/loop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,8 +78,9 @@ class PartitionStore:
         self._layout = layout
         self._engine = engine
         self._injector = injector
-        self._committed = list(committed)
-        self._current = list(committed)
+        self._committed = list(committed) or [Version(1, 0, 0)] * layout.num_partitions
+        self._current = list(self._committed)
+        self._written: dict[int, Version] = {}
         self._unsynced: set[Path] = set()
         self.partitions_read = 0
         self.partitions_written = 0
@@ -109,8 +110,6 @@ class PartitionStore:
                     allocate(path, 0, layout.partition_bytes)
                     sync_file(path, self._injector)
         sync_directory(self._folder, self._injector)
-        self._committed = [Version(1, 0, 0)] * layout.num_partitions
-        self._current = list(self._committed)
 
     def read(self, partition: int, loaded: LoadedPartition, version: Version | None = None) -> None:
         """Read a version of a partition, by default the newest. Raises ReadError, also for a wrong checksum."""
@@ -123,7 +122,7 @@ class PartitionStore:
         """Write a new version to the file that is not committed. Raises DestinationError, WriteError."""
         number = 1 - self._committed[partition].file
         path = self._path(partition, number)
-        self._current[partition] = Version(number, *_content_sums(loaded))
+        self._current[partition] = self._written[partition] = Version(number, *_content_sums(loaded))
         with destination_errors(path):
             self._transfer(self._engine.submit_write, File(str(path), "write"), loaded)
         self._unsynced.add(path)
@@ -162,6 +161,16 @@ class PartitionStore:
         for path in sorted(self._unsynced):
             sync_file(path, self._injector)
         self._unsynced.clear()
+
+    def take_written(self) -> dict[int, Version]:
+        """Return the newest versions that this process has written since the last call."""
+        written, self._written = self._written, {}
+        return written
+
+    def learn(self, versions: Mapping[int, Version]) -> None:
+        """Take the newest versions that other processes have written."""
+        for partition, version in versions.items():
+            self._current[partition] = version
 
     def record(self) -> list[Version]:
         """Return the newest version of each partition."""

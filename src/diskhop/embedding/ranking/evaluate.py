@@ -47,9 +47,28 @@ def evaluate(
     progress: called with the number of ranks done and their total, over edges and sides.
     Raises ReadError.
     """
+    ranks = rank_edges(reader, edges, protocol, known, drawn, memory_bytes, progress)
+    return summarize(ranks, edges, protocol)
+
+
+def summarize(ranks: list[Ranks], edges: MeasuredEdges, protocol: Protocol) -> dict[str, Any]:
+    """Return the metrics of all edges' ranks, and the protocol, as written to result.json."""
+    return {**summarize_ranks(ranks, protocol.ties), "protocol": protocol.to_dict(len(edges), edges.total)}
+
+
+def rank_edges(
+    reader: NodeReader,
+    edges: MeasuredEdges,
+    protocol: Protocol,
+    known: KnownEdgeBlocks,
+    drawn: NDArray[np.int64],
+    memory_bytes: int,
+    progress: Callable[[int, int], None],
+) -> list[Ranks]:
+    """Rank edges. See evaluate()."""
     sides = SIDES[protocol.sides]
-    ranks = []
-    for side in sides:
+    ranks: list[Ranks] = []
+    for side in sides if len(edges) else ():
         queries = EdgeQueries(edges, side, reader.num_nodes, known if protocol.filtered else known.none())
         places = np.sort(drawn[side])
         candidates = [NodePiece(places, reader.gather(places))] if protocol.candidates else None
@@ -57,7 +76,7 @@ def evaluate(
             pieces = _split(reader.pieces() if candidates is None else candidates)
             ranks.append(_rank_group(reader, edges.take(group.numbers), side, group.excluded, pieces))
             progress(sum(len(each.above) for each in ranks), len(sides) * len(edges))
-    return {**summarize_ranks(ranks, protocol.ties), "protocol": protocol.to_dict(len(edges), edges.total)}
+    return ranks
 
 
 def evaluation_bytes(num_edges: int, num_known: int, dim: int, candidates: int, memory_bytes: int) -> int:

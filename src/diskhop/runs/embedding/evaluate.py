@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from diskhop.budget import Budget, parse_sizes
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import check_options, require_known
 from diskhop.embedding.graph_edges import EdgeParts, read_edge_parts
-from diskhop.embedding.ranking.evaluate import evaluate
+from diskhop.embedding.ranking.evaluate import rank_edges, summarize
 from diskhop.embedding.ranking.groups import group_bytes
 from diskhop.embedding.ranking.protocol import MeasuredEdges, Protocol, num_candidates
 from diskhop.embedding.ranking.reader import EmbeddingReader
@@ -21,6 +24,7 @@ from diskhop.errors import ConfigError
 from diskhop.nn.reproducible import reproducible
 from diskhop.planning.embeddings.size import embed_size
 from diskhop.run_files import EMBEDDING
+from diskhop.runs.distributed import Group
 from diskhop.runs.embedding.opened import open_run
 from diskhop.runs.result import describe_run, measure_memory
 from diskhop.system.memory import resident_bytes
@@ -34,8 +38,9 @@ def evaluate_by(
     parts: EdgeParts,
     edges: MeasuredEdges,
     progress: Callable[[int, int], None],
+    group: Group,
 ) -> dict[str, Any]:
-    """Rank some of a dataset's edges by a configuration's protocol. See evaluate()."""
+    """Rank some of a dataset's edges by a configuration's protocol; each rank ranks a share. See evaluate()."""
     candidates = num_candidates(config.eval_candidates, reader.layout.num_nodes)
     protocol = Protocol(
         filtered=config.eval_filtered,
@@ -46,7 +51,9 @@ def evaluate_by(
     drawn = draw_candidates(reader.layout.num_nodes, candidates, config.seed)
     # Drawn by the nodes' first places, so that candidates stay the same nodes when partitions change.
     at = parts.permutation.places(parts.permutation.after(0).nodes(drawn))
-    return evaluate(reader, edges, protocol, parts.known, at, group_bytes(config.memory_bytes), progress)
+    own = edges.take(np.asarray(group.ranks.share(range(len(edges)))))
+    ranks = rank_edges(reader, own, protocol, parts.known, at, group_bytes(config.memory_bytes), progress)
+    return summarize(list(chain.from_iterable(group.gather(ranks))), edges, protocol)
 
 
 def evaluate_embeddings(
@@ -82,6 +89,6 @@ def evaluate_embeddings(
         edges = parts.test if part == "test" else parts.valid
         if edges is None:
             raise ConfigError(f"{opened.dataset.path}: has no {part} edges, and the run left none out of training")
-        measured = evaluate_by(config, opened.reader, parts, edges, progress)
+        measured = evaluate_by(config, opened.reader, parts, edges, progress, Group())
     described = describe_run(EMBEDDING, opened.dataset, config.model, config.seed)
     return {**described, "run": str(opened.path), "part": part, **measured, **measure_memory(before_bytes, budget)}

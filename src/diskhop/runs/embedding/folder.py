@@ -23,7 +23,7 @@ from diskhop.io.checksums import json_checksum
 from diskhop.runs.checkpoint import load_tensors, save_tensors
 from diskhop.runs.folder import RunFolder
 
-_VERSION = 1
+_VERSION = 2
 COMMIT_FILE = "commit.json"
 
 
@@ -35,7 +35,7 @@ class Commit:
     passes: passes done in the current epoch.
     states: states done in the current pass.
     dealt: number of the current assignment of nodes to partitions.
-    sums: loss, edges, seconds and counts of the current epoch so far.
+    sums: loss, edges, seconds and counts of the current epoch so far, of each rank.
     partitions: the committed version of each partition.
     relations: which of the two relation files is committed, 0 or 1.
     history: a record per epoch done.
@@ -45,7 +45,7 @@ class Commit:
     passes: int
     states: int
     dealt: int
-    sums: dict[str, Any]
+    sums: list[dict[str, Any]]
     partitions: list[Version]
     relations: int
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -60,14 +60,19 @@ class EmbeddingFolder(RunFolder[Commit]):
         return self.path / "partitions"
 
     @contextmanager
-    def edges(self) -> Iterator[Path]:
-        """Open a folder for edges, removed at the end with its content; one left by an earlier process is reused."""
+    def edges(self, is_writer: bool) -> Iterator[Path]:
+        """Open a folder for edges, removed at the end with its content; one left by an earlier process is reused.
+
+        is_writer: whether this process, of all that read the edges, makes and removes the folder.
+        """
         path = self.path / "edges"
-        path.mkdir(exist_ok=True)
+        if is_writer:
+            path.mkdir(exist_ok=True)
         try:
             yield path
         finally:
-            shutil.rmtree(path)
+            if is_writer:
+                shutil.rmtree(path)
 
     def read_state(self) -> Commit | None:
         """See RunFolder."""

@@ -26,9 +26,10 @@ from diskhop.embedding.step.draws import Draw, generator
 from diskhop.embedding.step.gradients import StepOptions
 from diskhop.embedding.step.known_edges import KnownEdges
 from diskhop.embedding.step.negatives import NegativeSampler
+from diskhop.embedding.step.shared_relations import SharedRelations
 from diskhop.embedding.step.step import Step, Table
 from diskhop.errors import TrainingError
-from diskhop.policies.orderings import states_of_epoch
+from diskhop.policies.schedule import schedule_of_pass
 from diskhop.runs.callbacks import BatchProgress, Callbacks, Patience
 from diskhop.runs.embedding.evaluate import evaluate_by
 from diskhop.runs.embedding.folder import Commit
@@ -48,6 +49,10 @@ class _Sums:
     partitions_read: int = 0
     partitions_written: int = 0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sums by their names."""
+        return {name: getattr(self, name) for name in _Sums.__slots__}
+
 
 class EmbeddingRun:
     """A run from its start, or from a commit, to its end. history: a record per epoch done."""
@@ -55,7 +60,10 @@ class EmbeddingRun:
     def __init__(self, parts: EmbeddingParts) -> None:
         self._parts = parts
         self._config = parts.config
+        self._group, self._ranks = parts.group, parts.group.ranks
         self._relations = make_relations(parts)
+        is_shared = self._relations is not None and not self._group.is_alone
+        self._shared = SharedRelations(self._relations, parts.edges.num_relations) if is_shared else None
         nodes = Table(parts.buffer.values, parts.buffer.squares)
         self._step = Step(StepOptions(**parts.config.step_options()), nodes, self._relations)
         relations = torch.empty(0) if self._relations is None else torch.from_numpy(self._relations.values)
@@ -73,8 +81,10 @@ class EmbeddingRun:
     def initialise(self, warm_start: WarmStart | None) -> None:
         """Draw all embeddings, replace those that another run has, and commit them."""
         parts, config = self._parts, self._config
-        parts.store.create()
-        for partition in range(config.partitions):
+        if self._ranks.is_first:
+            parts.store.create()
+        self._group.wait()
+        for partition in self._ranks.share(range(config.partitions)):
             shape = parts.layout.num_rows(partition), config.dim
             values = np.empty(shape, np.float32)
             torch.from_numpy(values).normal_(
@@ -86,6 +96,7 @@ class EmbeddingRun:
             parts.callback.prepared("initialising partitions", partition + 1, config.partitions)
         if warm_start is not None and self._relations is not None:
             warm_start.fill_relations(self._relations.values)
+        self._keep_relations()
         self._commit(is_epoch=False)
 
     def restore(self, commit: Commit) -> None:
@@ -99,11 +110,12 @@ class EmbeddingRun:
                 raise TrainingError(
                     f"{self._parts.folder.path}: relations do not fit the run: {error}; train again in a new folder"
                 ) from error
+        self._keep_relations()
         self._epoch, self._passes_done, self._states_done = commit.epoch, commit.passes, commit.states
         self._relations_file = commit.relations
         self._edges = self._edges.repartitioned(self._edges.permutation.after(commit.dealt))
         self._first_epoch = commit.epoch
-        self._sums = _Sums(**commit.sums)
+        self._sums = _Sums(**commit.sums[self._ranks.rank])
         self.history = commit.history
 
     def train(self) -> None:
@@ -112,7 +124,7 @@ class EmbeddingRun:
         callback = Callbacks([patience, self._parts.callback])
         is_over = patience.is_exhausted
         while self._epoch < self._config.epochs and not is_over:
-            is_over = callback.epoch_done(self._train_epoch())
+            is_over = any(self._group.gather(callback.epoch_done(self._train_epoch())))
 
     def test(self) -> dict[str, Any] | None:
         """Rank test edges; None where there are none."""
@@ -121,7 +133,7 @@ class EmbeddingRun:
     def _measure(self, edges: MeasuredEdges) -> dict[str, Any]:
         """Rank edges by the configuration's protocol; returns entries of result.json."""
         progress = partial(self._parts.callback.prepared, "ranking edges")
-        return evaluate_by(self._config, self._reader, self._edges, edges, progress)
+        return evaluate_by(self._config, self._reader, self._edges, edges, progress, self._group)
 
     @property
     def _pass(self) -> int:
@@ -147,45 +159,72 @@ class EmbeddingRun:
         if config.is_repartitioned and permutation.number != self._pass:
             self._since = self._counters()
             new = permutation.after(self._pass)
-            parts.buffer.repartition(lambda places: new.places(permutation.nodes(places)))
+            own = self._ranks.share(range(config.partitions))
+            parts.buffer.repartition(lambda places: new.places(permutation.nodes(places)), own)
             self._count()
             self._edges = self._edges.repartitioned(new)
             self._commit(is_epoch=False)
         edges, has_relations = self._edges, self._edges.num_relations > 0
         blocks, num_edges = edges.train_share(self._epoch, self._passes_done, config.passes)
         progress = partial(parts.callback.prepared, "sorting edges into buckets")
-        self._buckets = EdgeBuckets(parts.layout, num_edges, has_relations, blocks, parts.columns, progress)
+        # Files that rank 0 writes and all ranks read.
+        self._buckets = self._group.first(
+            lambda: EdgeBuckets(parts.layout, num_edges, has_relations, blocks, parts.columns, progress)
+        )
         if config.mask_known:
             self._known = KnownEdges(edges.num_train, edges.num_relations, edges.train)
 
     def _train_pass(self) -> None:
         parts, config = self._parts, self._config
-        states = states_of_epoch(parts.states, self._pass, config.seed)
-        phases = phases_of(states)
+        schedule = schedule_of_pass(parts.schedule, self._pass, config.seed)
+        states, phases = schedule.states[self._ranks.rank], phases_of(schedule, self._ranks.rank)
+        round_ends = schedule.round_ends
         self._since = self._counters()
         parts.buffer.load(states[self._states_done])
         for number in range(self._states_done, len(states)):
             next_state = states[number + 1] if number + 1 < len(states) else states[number]
             leaving, staying = phases[number]
+            # Another rank may still train what this one gets in the next round.
+            to_load = () if number in round_ends else next_state
             if config.overlap:
-                parts.buffer.begin(next_state)
+                parts.buffer.begin(to_load)
                 self._train_phase(leaving)
                 parts.buffer.release(staying.gone)
                 self._train_phase(staying)
             else:
                 self._train_phase(leaving)
                 self._train_phase(staying)
-                parts.buffer.begin(next_state)
+                parts.buffer.begin(to_load)
                 parts.buffer.release(staying.gone)
             parts.buffer.finish()
+            self._combine_relations()
             is_last = number + 1 == len(states)
+            if number in round_ends and not is_last:
+                parts.buffer.wait_for_writes()
+                self._exchange_versions()
+                parts.buffer.load(next_state)
             if config.commit_states and not is_last and (number + 1) % config.commit_states == 0:
                 self._states_done = number + 1
                 parts.buffer.flush()
                 self._count()
                 self._commit(is_epoch=False)
         parts.buffer.flush()
+        self._exchange_versions()
         self._count()
+
+    def _exchange_versions(self) -> None:
+        """Wait for all ranks, and learn which partitions they have written."""
+        store = self._parts.store
+        for written in self._group.gather(store.take_written()):
+            store.learn(written)
+
+    def _combine_relations(self) -> None:
+        if self._shared is not None:
+            self._shared.combine(self._group.gather(self._shared.changes()))
+
+    def _keep_relations(self) -> None:
+        if self._shared is not None:
+            self._shared.keep()
 
     def _counters(self) -> tuple[float, float, int, int]:
         """Return the clock's seconds, stalled seconds, and partitions read and written so far."""
@@ -203,7 +242,8 @@ class EmbeddingRun:
 
     def _finish_epoch(self) -> dict[str, Any]:
         """Validate if that is due, commit, and return the epoch's record."""
-        parts, config, sums = self._parts, self._config, self._sums
+        parts, config = self._parts, self._config
+        sums = _sum_of_ranks(self._group.gather(self._sums.to_dict()))
         partition_bytes = parts.layout.partition_bytes
         record: dict[str, Any] = {
             "epoch": self._epoch,
@@ -255,6 +295,8 @@ class EmbeddingRun:
                 f"the loss is {loss} in epoch {self._epoch}, batch {number & 0xFFFFFFFF} of phase {number >> 32}, "
                 f"with --lr {config.lr:g}; try --lr {config.lr / 10:g}; the last commit is kept in {parts.folder.path}"
             )
+        if self._shared is not None and batch.relations is not None:
+            self._shared.count(batch.relations)
         self._sums.loss += loss
         self._sums.edges += len(batch)
         self._report(loss / len(batch))
@@ -262,21 +304,34 @@ class EmbeddingRun:
     def _lr_share(self) -> float:
         if self._config.lr_schedule == "constant":
             return 1.0
-        done = self._epoch + self._sums.edges / self._parts.edges.num_train
-        return 1 - done / self._config.epochs
+        return 1 - (self._epoch + self._share_done) / self._config.epochs
+
+    @property
+    def _share_done(self) -> float:
+        """The share of the epoch that is done, 0 to 1; of several ranks, as if all were as fast as this one."""
+        return min(1.0, self._ranks.count * self._sums.edges / self._parts.edges.num_train)
 
     def _commit(self, *, is_epoch: bool) -> None:
         """Commit everything that was written, for a run to resume from."""
         parts = self._parts
         parts.store.sync()
+        self._exchange_versions()
+        sums = self._group.gather(self._sums.to_dict())
         self._relations_file = 1 - self._relations_file
+        if self._ranks.is_first:
+            self._write_commit(sums, is_epoch=is_epoch)
+        # Before, a rank could overwrite what the last commit needs.
+        self._group.wait()
+        parts.store.committed()
+
+    def _write_commit(self, sums: list[dict[str, Any]], *, is_epoch: bool) -> None:
+        parts = self._parts
         if self._relations is not None:
             tensors = {
                 "values": torch.from_numpy(self._relations.values),
                 "squares": torch.from_numpy(self._relations.squares),
             }
             parts.folder.save_relations(self._relations_file, tensors)
-        sums = {name: getattr(self._sums, name) for name in _Sums.__slots__}
         versions = parts.store.record()
         commit = Commit(
             self._epoch,
@@ -289,11 +344,10 @@ class EmbeddingRun:
             self.history,
         )
         parts.folder.commit(commit, is_epoch=is_epoch)
-        parts.store.committed()
 
     def _report(self, loss: float) -> None:
         num_epochs, num_edges = self._config.epochs, self._parts.edges.num_train
-        done = self._epoch - self._first_epoch + self._sums.edges / num_edges
+        done = self._epoch - self._first_epoch + self._share_done
         seconds = time.perf_counter() - self._begun
         seconds_left = seconds * (num_epochs - self._first_epoch - done) / done if seconds > 1 else None
         now, since = self._counters(), self._since
@@ -303,13 +357,21 @@ class EmbeddingRun:
                 stage="train",
                 epoch=self._epoch,
                 num_epochs=num_epochs,
-                batch=self._sums.edges,
+                batch=round(self._share_done * num_edges),
                 num_batches=num_edges,
                 loss=loss,
                 seconds_left=seconds_left,
-                rate=self._sums.edges / epoch_seconds,
+                rate=self._ranks.count * self._sums.edges / epoch_seconds,
                 unit="edges",
                 stall_share=(self._sums.stall_seconds + now[1] - since[1]) / epoch_seconds,
                 hit_rate=None,
             )
         )
+
+
+def _sum_of_ranks(by_rank: list[dict[str, Any]]) -> _Sums:
+    """Return the sums of all ranks, and the seconds of the slowest."""
+    longest = ("seconds", "stall_seconds")
+    return _Sums(
+        **{name: (max if name in longest else sum)([each[name] for each in by_rank]) for name in _Sums.__slots__}
+    )

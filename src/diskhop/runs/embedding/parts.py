@@ -16,8 +16,9 @@ from diskhop.embedding.partitions.store import PartitionStore
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.draws import Draw, generator
 from diskhop.embedding.step.step import Table
-from diskhop.policies.orderings import State
+from diskhop.policies.schedule import Schedule
 from diskhop.runs.callbacks import Callback
+from diskhop.runs.distributed import Group
 from diskhop.runs.embedding.folder import EmbeddingFolder
 from diskhop.system.memory_log import MemoryLog
 
@@ -28,7 +29,7 @@ class EmbeddingParts:
 
     config: all options.
     layout: of nodes in partitions.
-    states: of the order in which partitions meet in memory.
+    schedule: of a pass: the order in which partitions meet in the memory of each rank.
     store: partitions on disk.
     buffer: partitions in memory.
     edges: by their first assignment to partitions.
@@ -36,11 +37,12 @@ class EmbeddingParts:
     folder: the RUN folder.
     memory: samples of resident memory.
     callback: hears of batches and epochs.
+    group: this rank and the others.
     """
 
     config: EmbedConfig
     layout: PartitionLayout
-    states: list[State]
+    schedule: Schedule
     store: PartitionStore
     buffer: PartitionBuffer
     edges: EdgeParts
@@ -48,6 +50,7 @@ class EmbeddingParts:
     folder: EmbeddingFolder
     memory: MemoryLog
     callback: Callback
+    group: Group
 
 
 def make_relations(parts: EmbeddingParts) -> Table | None:

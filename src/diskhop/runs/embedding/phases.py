@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diskhop.policies.orderings import Bucket, State, buckets_by_state
+from diskhop.policies.orderings import Bucket
+from diskhop.policies.schedule import Schedule, buckets_of_ranks
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     """Buckets that are trained together.
 
-    number: in the pass.
+    number: in the pass, unlike that of any other rank's phase.
     buckets: their edges are trained.
     partitions: negatives are drawn from them.
     gone: partitions that are being written and must not change.
@@ -23,14 +24,14 @@ class Phase:
     gone: tuple[int, ...]
 
 
-def phases_of(states: list[State]) -> list[tuple[Phase, Phase]]:
-    """Return two phases per state: the buckets of partitions that are evicted after it, and the others."""
+def phases_of(schedule: Schedule, rank: int) -> list[tuple[Phase, Phase]]:
+    """Return two phases per state of a rank: the buckets of partitions that are evicted after it, and the others."""
+    states, num_ranks = schedule.states[rank], len(schedule.states)
     found = []
-    for number, buckets in enumerate(buckets_by_state(states)):
+    for number, buckets in enumerate(buckets_of_ranks(schedule)[rank]):
         state = states[number]
         next_state = states[number + 1] if number + 1 < len(states) else state
         gone = tuple(partition for partition in state if partition not in next_state)
-        found.append(
-            (Phase(2 * number, buckets.leaving, state, ()), Phase(2 * number + 1, buckets.staying, state, gone))
-        )
+        first = 2 * (number * num_ranks + rank)
+        found.append((Phase(first, buckets.leaving, state, ()), Phase(first + 1, buckets.staying, state, gone)))
     return found

@@ -15,14 +15,22 @@ from diskhop.embedding.graph_edges import EdgeParts, embedded_nodes, read_edge_p
 from diskhop.embedding.partitions.buffer import PartitionBuffer
 from diskhop.embedding.partitions.edges import edges_bytes
 from diskhop.embedding.partitions.store import PartitionStore
+from diskhop.errors import ConfigError
 from diskhop.io.engine import choose_engine, open_engine
 from diskhop.nn.reproducible import reproducible
 from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding
-from diskhop.planning.embeddings.partitions import choose_order, layout_of, permutation_of, plan_embedding
+from diskhop.planning.embeddings.partitions import (
+    choose_order,
+    config_of_rank,
+    layout_of,
+    permutation_of,
+    plan_embedding,
+)
 from diskhop.planning.embeddings.size import embed_size
 from diskhop.plans import EmbedPlan
 from diskhop.run_files import EMBEDDING
 from diskhop.runs.context import RunContext
+from diskhop.runs.distributed import Group
 from diskhop.runs.embedding.export import require_new_export, vectors_of, write_vectors
 from diskhop.runs.embedding.folder import Commit, EmbeddingFolder
 from diskhop.runs.embedding.loop import EmbeddingRun
@@ -62,36 +70,38 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
 
     Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is not finite.
     """
-    dataset, out = context.dataset, context.out
+    dataset, out, group = context.dataset, context.out, context.group
     assert out is not None, "embeddings are trained in a folder"
-    if not context.resume:
+    if not context.resume and group.ranks.is_first:
         require_new_folder(out)
+    whole, config = config, config_of_rank(config, group.ranks)
     folder, layout = EmbeddingFolder(out, context.injector), layout_of(config, embedded_nodes(dataset).num_nodes)
-    budget = Budget(config.memory_bytes)
-    plan = _plan(dataset, config, budget)
+    budget = Budget(whole.memory_bytes)
+    plan = _plan(dataset, config, budget, group)
     with ExitStack() as held:
         for name, num_bytes in plan.reserved.items():
             held.enter_context(budget.reserve(name, num_bytes))
         held.enter_context(reproducible(config.threads))
         before_bytes = resident_bytes("VmRSS")
         edges = read_edge_parts(dataset, config, permutation_of(config, layout.num_nodes))
-        commit = folder.resume(EMBEDDING, config, dataset) if context.resume else None
+        commit = _resume(folder, whole, dataset, group) if context.resume else None
         moves = context.engine or open_engine(config.engine).engine
         versions = commit.partitions if commit else ()
         store = PartitionStore(folder.partitions, layout, moves, versions, context.injector)
-        warm_start = _begin(context, config, plan, folder, store, edges, commit)
+        warm_start = _begin(context, whole, plan, folder, store, edges, commit)
         memory = held.enter_context(MemoryLog())
         parts = EmbeddingParts(
             config=config,
             layout=layout,
-            states=choose_order(config).states,
+            schedule=choose_order(config, group.ranks).schedule,
             store=store,
-            columns=held.enter_context(folder.edges()) if plan.edges_on_disk else None,
+            columns=held.enter_context(folder.edges(group.ranks.is_first)) if plan.edges_on_disk else None,
             buffer=held.enter_context(PartitionBuffer(store, layout, plan.num_slots)),
             edges=edges,
             folder=folder,
             memory=memory,
             callback=context.callback,
+            group=group,
         )
         run = EmbeddingRun(parts)
         if commit is None:
@@ -112,17 +122,32 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
         test=tested,
         preparation={},
     )
-    folder.finish(run.history, result)
-    return Embedded(dataset, out, config, result)
+    if group.ranks.is_first:
+        folder.finish(run.history, result)
+    return Embedded(dataset, out, whole, result)
 
 
-def _plan(dataset: Dataset, config: EmbedConfig, budget: Budget) -> EmbedPlan:
-    """Plan a run, with its predicted cost."""
-    size = embed_size(dataset, config)
-    plan = plan_embedding(config, size, budget)
+def _plan(dataset: Dataset, config: EmbedConfig, budget: Budget, group: Group) -> EmbedPlan:
+    """Plan a run, with its predicted cost. config: of a rank. All ranks measure at once, as they train."""
+    ranks, size = group.ranks, embed_size(dataset, config)
+    plan = plan_embedding(config, size, budget, ranks)
     model = remembered_model(dataset.path, choose_engine(config.engine)[0])
-    edges_per_second = measure_edges_per_second(dataset, config, plan.reserved["partitions"])
-    return replace(plan, predicted=predict_embedding(plan, config, size.num_edges, edges_per_second, model))
+    edges_per_second = measure_edges_per_second(dataset, config, plan.reserved["partitions"] // ranks.local_count)
+    all_per_second = sum(group.gather(edges_per_second))
+    return replace(plan, predicted=predict_embedding(plan, config, size.num_edges, all_per_second, model))
+
+
+def _resume(folder: EmbeddingFolder, config: EmbedConfig, dataset: Dataset, group: Group) -> Commit | None:
+    """Return the last commit, on every rank. Raises ConfigError for another number of ranks."""
+    commit = group.first(lambda: folder.resume(EMBEDDING, config, dataset))
+    if commit is not None and len(commit.sums) != group.ranks.count:
+        count = len(commit.sums)
+        way = "without --processes" if count == 1 else f"with --processes {count}"
+        raise ConfigError(
+            f"{folder.path}: {count} process{'es' if count > 1 else ''} trained this run, which ends differently with "
+            f"{group.ranks.count}; resume {way}"
+        )
+    return commit
 
 
 def _begin(
@@ -136,14 +161,23 @@ def _begin(
 ) -> WarmStart | None:
     """Create the folder, unless its run is resumed; return the embeddings to start from, if another run has them."""
     warm_start = None
+    is_first = context.group.ranks.is_first
     if commit is None:
         if config.warm_start:
             warm_start = WarmStart(context.dataset, config)
             share = f"{warm_start.num_kept:,} of {embedded_nodes(context.dataset).num_nodes:,} nodes"
             context.callback.announced(f"Warm start: {share} initialised from {config.warm_start}")
-        store.require_room(edges_bytes(edges.num_train, edges.num_relations > 0) if plan.edges_on_disk else 0)
-    if not context.resume:
-        folder.start(EMBEDDING, config, context.dataset)
-    folder.write_plan(plan)
+        if is_first:
+            store.require_room(edges_bytes(edges.num_train, edges.num_relations > 0) if plan.edges_on_disk else 0)
+    if is_first:
+        if not context.resume:
+            folder.start(EMBEDDING, config, context.dataset)
+        folder.write_plan(plan)
+    context.group.wait()
+    if not folder.config_path.exists():
+        raise ConfigError(
+            f"{folder.path}: rank {context.group.ranks.rank} does not see the folder that rank 0 writes; name an --out "
+            "on a file system that all machines share, by the same path"
+        )
     context.callback.planned(plan)
     return warm_start
