@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations, pairwise
 
 import pytest
@@ -42,7 +43,7 @@ def density_that_hides_io(dim: int, buffer_bytes: float, seconds_per_edge: float
     return 96 * dim**2 / (buffer_bytes * seconds_per_edge * bytes_per_second)
 
 
-def buckets_by_state(states: list[State]) -> list[StateBuckets]:
+def buckets_by_state(states: Sequence[State]) -> list[StateBuckets]:
     return buckets_of_ranks(Schedule.of_one(states))[0]
 
 

@@ -1,13 +1,12 @@
 """Relations that several ranks train: each trains its own copy, and from time to time all take the same combination.
 
 A rank trains relations with the edges of its buckets alone. When the ranks combine their copies, a relation's embedding
-changes by the mean of what the ranks changed, weighted by the edges that each trained with it: a rank without such edges
-has no say. Adagrad's sums of squares add up, as if one process had taken all steps.
+changes by the mean of what the ranks changed, weighted by the edges that each trained with it. A rank without such
+edges has no say. Adagrad's sums of squares add up, as if one process had taken all steps.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -59,13 +58,8 @@ class SharedRelations:
     def combine(self, by_rank: Sequence[RelationChanges]) -> None:
         """Change the table by what all ranks did, added up in their order."""
         total = np.maximum(1, np.sum([each.num_edges for each in by_rank], 0))
-        mode = os.environ.get("RELMODE", "mean")
         for each in by_rank:
             weights = (each.num_edges / total).astype(np.float32)[:, None]
-            if mode == "sum":
-                weights = np.ones_like(weights)
-            if mode == "plain":
-                weights = np.full_like(weights, 1 / len(by_rank))
             self._values += weights * each.values
             self._squares += each.squares
         self._table.values[:], self._table.squares[:] = self._values, self._squares

@@ -140,7 +140,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
     if ranks.count > 1:
         reasons.append(
             f"{ranks.count} ranks train {config.partitions // ranks.count} partitions each in "
-            f"{len(schedule.rounds)} rounds; {room.slots} in memory of each, {format_bytes(config.memory_bytes)} per rank"
+            f"{len(schedule.rounds)} rounds, {room.slots} in memory at a time"
         )
     elif room.edges_on_disk:
         all_bytes = edges_bytes(size.num_edges, size.num_relations > 0)

@@ -14,11 +14,12 @@ from diskhop.embedding.graph_edges import embedded_nodes
 from diskhop.embedding.scoring.losses import LOSSES
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError
-from diskhop.planning.embeddings.partitions import choose_partitions
+from diskhop.planning.embeddings.partitions import choose_partitions, config_of_rank
 from diskhop.planning.embeddings.size import _count_edges, embed_size
 from diskhop.run_files import EMBEDDING
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
 from diskhop.runs.data_use import ignored_parts
+from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 _PRESETS = Path(__file__).parents[1] / "presets" / "embed"
@@ -33,12 +34,14 @@ def load_embed_preset(name: str, model: str | None) -> dict[str, Any]:
 
 
 def resolve_embed_config(
-    dataset: Dataset, options: Mapping[str, Any], preset: str | None
+    dataset: Dataset, options: Mapping[str, Any], preset: str | None, ranks: Ranks = ONE
 ) -> Resolved[EmbedConfig, None]:
     """Complete options for a graph, with the reason for every value that was chosen.
 
     Options win over the preset, and the preset over the choices made here. Raises ConfigError for options that cannot
     work.
+
+    ranks: the processes that train together.
     """
     given = check_options(options, "embedding", (EmbedConfig,))
     if preset is not None:
@@ -65,10 +68,11 @@ def resolve_embed_config(
     choose("threads", default_threads(), "the cores this process may use")
     choose("buffer", min(3, max(2, given.get("partitions", 3))), "the fewest that let swaps overlap training")
     if "partitions" not in given:
-        tried = EmbedConfig(**{**complete, "partitions": 1})
-        chosen = choose_partitions(tried, embed_size(dataset, tried))
+        tried = config_of_rank(EmbedConfig(**{**complete, "partitions": 1}), ranks)
+        chosen = choose_partitions(tried, embed_size(dataset, tried), ranks)
         complete |= {"partitions": chosen.partitions, "buffer": chosen.buffer}
         why = f"the fewest that fit {format_bytes(complete['memory_bytes'])}"
+        why += f" and {ranks.count} processes" if ranks.count > 1 else ""
         choices.made.append(Choice("partitions", str(chosen.partitions), why))
     choices.made += ignored_parts(dataset, EMBEDDING)
     return Resolved(EmbedConfig(**complete), choices.made, None)

@@ -11,7 +11,6 @@ assigned to partitions again before every pass, so that an edge meets other nega
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,6 @@ from diskhop.embedding.step.draws import Draw, generator
 from diskhop.embedding.step.gradients import StepOptions
 from diskhop.embedding.step.known_edges import KnownEdges
 from diskhop.embedding.step.negatives import NegativeSampler
-from diskhop.embedding.step.shared_relations import SharedRelations
 from diskhop.embedding.step.step import Step, Table
 from diskhop.errors import TrainingError
 from diskhop.policies.schedule import schedule_of_pass
@@ -35,23 +33,8 @@ from diskhop.runs.embedding.evaluate import evaluate_by
 from diskhop.runs.embedding.folder import Commit
 from diskhop.runs.embedding.parts import EmbeddingParts, make_relations
 from diskhop.runs.embedding.phases import Phase, phases_of
+from diskhop.runs.embedding.sharing import Sharing, Sums
 from diskhop.runs.embedding.warm_start import WarmStart
-
-
-@dataclass(slots=True)
-class _Sums:
-    """Sums over the current epoch."""
-
-    loss: float = 0.0
-    edges: int = 0
-    seconds: float = 0.0
-    stall_seconds: float = 0.0
-    partitions_read: int = 0
-    partitions_written: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the sums by their names."""
-        return {name: getattr(self, name) for name in _Sums.__slots__}
 
 
 class EmbeddingRun:
@@ -62,8 +45,7 @@ class EmbeddingRun:
         self._config = parts.config
         self._group, self._ranks = parts.group, parts.group.ranks
         self._relations = make_relations(parts)
-        is_shared = self._relations is not None and not self._group.is_alone
-        self._shared = SharedRelations(self._relations, parts.edges.num_relations) if is_shared else None
+        self._sharing = Sharing(parts.group, parts.store, self._relations, parts.edges.num_relations)
         nodes = Table(parts.buffer.values, parts.buffer.squares)
         self._step = Step(StepOptions(**parts.config.step_options()), nodes, self._relations)
         relations = torch.empty(0) if self._relations is None else torch.from_numpy(self._relations.values)
@@ -72,7 +54,7 @@ class EmbeddingRun:
         self._edges = parts.edges
         self._buckets: EdgeBuckets | None = None
         self._known: KnownEdges | None = None  # edges that negatives must not form
-        self._epoch, self._passes_done, self._states_done, self._sums = 0, 0, 0, _Sums()
+        self._epoch, self._passes_done, self._states_done, self._sums = 0, 0, 0, Sums()
         self._relations_file = 0
         self._first_epoch, self._begun = 0, time.perf_counter()
         self._since = self._counters()
@@ -96,7 +78,7 @@ class EmbeddingRun:
             parts.callback.prepared("initialising partitions", partition + 1, config.partitions)
         if warm_start is not None and self._relations is not None:
             warm_start.fill_relations(self._relations.values)
-        self._keep_relations()
+        self._sharing.keep_relations()
         self._commit(is_epoch=False)
 
     def restore(self, commit: Commit) -> None:
@@ -110,12 +92,12 @@ class EmbeddingRun:
                 raise TrainingError(
                     f"{self._parts.folder.path}: relations do not fit the run: {error}; train again in a new folder"
                 ) from error
-        self._keep_relations()
+        self._sharing.keep_relations()
         self._epoch, self._passes_done, self._states_done = commit.epoch, commit.passes, commit.states
         self._relations_file = commit.relations
         self._edges = self._edges.repartitioned(self._edges.permutation.after(commit.dealt))
         self._first_epoch = commit.epoch
-        self._sums = _Sums(**commit.sums[self._ranks.rank])
+        self._sums = Sums(**commit.sums[self._ranks.rank])
         self.history = commit.history
 
     def train(self) -> None:
@@ -197,11 +179,11 @@ class EmbeddingRun:
                 parts.buffer.begin(to_load)
                 parts.buffer.release(staying.gone)
             parts.buffer.finish()
-            self._combine_relations()
+            self._sharing.combine_relations()
             is_last = number + 1 == len(states)
             if number in round_ends and not is_last:
                 parts.buffer.wait_for_writes()
-                self._exchange_versions()
+                self._sharing.exchange_versions()
                 parts.buffer.load(next_state)
             if config.commit_states and not is_last and (number + 1) % config.commit_states == 0:
                 self._states_done = number + 1
@@ -209,22 +191,8 @@ class EmbeddingRun:
                 self._count()
                 self._commit(is_epoch=False)
         parts.buffer.flush()
-        self._exchange_versions()
+        self._sharing.exchange_versions()
         self._count()
-
-    def _exchange_versions(self) -> None:
-        """Wait for all ranks, and learn which partitions they have written."""
-        store = self._parts.store
-        for written in self._group.gather(store.take_written()):
-            store.learn(written)
-
-    def _combine_relations(self) -> None:
-        if self._shared is not None:
-            self._shared.combine(self._group.gather(self._shared.changes()))
-
-    def _keep_relations(self) -> None:
-        if self._shared is not None:
-            self._shared.keep()
 
     def _counters(self) -> tuple[float, float, int, int]:
         """Return the clock's seconds, stalled seconds, and partitions read and written so far."""
@@ -243,7 +211,7 @@ class EmbeddingRun:
     def _finish_epoch(self) -> dict[str, Any]:
         """Validate if that is due, commit, and return the epoch's record."""
         parts, config = self._parts, self._config
-        sums = _sum_of_ranks(self._group.gather(self._sums.to_dict()))
+        sums = self._sharing.sum_of_ranks(self._sums)
         partition_bytes = parts.layout.partition_bytes
         record: dict[str, Any] = {
             "epoch": self._epoch,
@@ -256,7 +224,7 @@ class EmbeddingRun:
             "bytes_read": sums.partitions_read * partition_bytes,
             "bytes_written": sums.partitions_written * partition_bytes,
         }
-        self._epoch, self._passes_done, self._sums = self._epoch + 1, 0, _Sums()
+        self._epoch, self._passes_done, self._sums = self._epoch + 1, 0, Sums()
         is_due = self._epoch % config.eval_every == 0 or self._epoch == config.epochs
         if self._edges.valid is not None and is_due:
             measured = self._measure(self._edges.valid)
@@ -295,8 +263,7 @@ class EmbeddingRun:
                 f"the loss is {loss} in epoch {self._epoch}, batch {number & 0xFFFFFFFF} of phase {number >> 32}, "
                 f"with --lr {config.lr:g}; try --lr {config.lr / 10:g}; the last commit is kept in {parts.folder.path}"
             )
-        if self._shared is not None and batch.relations is not None:
-            self._shared.count(batch.relations)
+        self._sharing.count_relations(batch.relations)
         self._sums.loss += loss
         self._sums.edges += len(batch)
         self._report(loss / len(batch))
@@ -315,8 +282,8 @@ class EmbeddingRun:
         """Commit everything that was written, for a run to resume from."""
         parts = self._parts
         parts.store.sync()
-        self._exchange_versions()
-        sums = self._group.gather(self._sums.to_dict())
+        self._sharing.exchange_versions()
+        sums = self._sharing.gather_sums(self._sums)
         self._relations_file = 1 - self._relations_file
         if self._ranks.is_first:
             self._write_commit(sums, is_epoch=is_epoch)
@@ -367,11 +334,3 @@ class EmbeddingRun:
                 hit_rate=None,
             )
         )
-
-
-def _sum_of_ranks(by_rank: list[dict[str, Any]]) -> _Sums:
-    """Return the sums of all ranks, and the seconds of the slowest."""
-    longest = ("seconds", "stall_seconds")
-    return _Sums(
-        **{name: (max if name in longest else sum)([each[name] for each in by_rank]) for name in _Sums.__slots__}
-    )

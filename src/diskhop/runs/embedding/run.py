@@ -70,9 +70,11 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
 
     Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is not finite.
     """
-    dataset, out, group = context.dataset, context.out, context.group
+    dataset, group = context.dataset, context.group
+    # The folder of the run is that of rank 0.
+    out, resume = group.first(lambda: (context.out, context.resume))
     assert out is not None, "embeddings are trained in a folder"
-    if not context.resume and group.ranks.is_first:
+    if group.ranks.is_first and not resume:
         require_new_folder(out)
     whole, config = config, config_of_rank(config, group.ranks)
     folder, layout = EmbeddingFolder(out, context.injector), layout_of(config, embedded_nodes(dataset).num_nodes)
@@ -84,7 +86,7 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
         held.enter_context(reproducible(config.threads))
         before_bytes = resident_bytes("VmRSS")
         edges = read_edge_parts(dataset, config, permutation_of(config, layout.num_nodes))
-        commit = _resume(folder, whole, dataset, group) if context.resume else None
+        commit = _resume(folder, whole, dataset, group) if resume else None
         moves = context.engine or open_engine(config.engine).engine
         versions = commit.partitions if commit else ()
         store = PartitionStore(folder.partitions, layout, moves, versions, context.injector)
