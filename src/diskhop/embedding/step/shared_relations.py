@@ -17,7 +17,7 @@ from diskhop.embedding.step.step import Table
 
 
 class RelationChanges(NamedTuple):
-    """What one rank did to the relations since all ranks had the same.
+    """Changes that one rank made to the relations since all ranks had the same.
 
     values: change of the embeddings, float32 (rows, dim).
     squares: change of the sums of squares, float32 (rows, state_dim).
@@ -51,7 +51,7 @@ class SharedRelations:
         self._num_edges += np.bincount(relations, minlength=self._num_relations)
 
     def changes(self) -> RelationChanges:
-        """Return what this rank did."""
+        """Return the changes of this rank."""
         num_edges = np.tile(self._num_edges, len(self._values) // self._num_relations)
         return RelationChanges(self._table.values - self._values, self._table.squares - self._squares, num_edges)
 

@@ -1,4 +1,4 @@
-"""What ranks of an embedding run tell each other: partitions they wrote, relations they trained, sums of an epoch."""
+"""Exchange among the ranks of an embedding run: partitions they wrote, relations they trained, sums of an epoch."""
 
 from __future__ import annotations
 
