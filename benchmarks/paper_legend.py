@@ -33,7 +33,8 @@ from diskhop.embedding.step.gradients import StepOptions
 from diskhop.embedding.step.negatives import NegativeSampler
 from diskhop.embedding.step.step import Step, Table
 from diskhop.generating import GraphConfig
-from diskhop.policies.orderings import ORDERS, prefetchable_share
+from diskhop.policies.orderings import ORDERS
+from diskhop.policies.schedule import Schedule, prefetchable_share
 from diskhop.runs.start import embed
 from embeddings import Autograd
 from papers import CpuClock, find_graph, print_table, sparkline
@@ -141,7 +142,7 @@ def table_8(out: Callable[[str], None]) -> None:
             loads = capacity + sum(len(set(after) - set(before)) for before, after in pairwise(states))
             # The paper counts the loads of its orders of 3 after the first state, and all loads of COVER.
             counted = loads if name == "cover" else loads - capacity
-            cells.append(f"{'-' if paper is None else paper} / {counted} ({prefetchable_share(states):.0%})")
+            cells.append(f"{'-' if paper is None else paper} / {counted} ({prefetchable_share(Schedule.of_one(states)):.0%})")
         rows[f"{num_partitions} partitions"] = cells
     print_table(out, ["BETA", "COVER", "Legend's", "searched for (ours)"], rows)
 
