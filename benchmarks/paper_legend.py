@@ -142,7 +142,9 @@ def table_8(out: Callable[[str], None]) -> None:
             loads = capacity + sum(len(set(after) - set(before)) for before, after in pairwise(states))
             # The paper counts the loads of its orders of 3 after the first state, and all loads of COVER.
             counted = loads if name == "cover" else loads - capacity
-            cells.append(f"{'-' if paper is None else paper} / {counted} ({prefetchable_share(Schedule.of_one(states)):.0%})")
+            cells.append(
+                f"{'-' if paper is None else paper} / {counted} ({prefetchable_share(Schedule.of_one(states)):.0%})"
+            )
         rows[f"{num_partitions} partitions"] = cells
     print_table(out, ["BETA", "COVER", "Legend's", "searched for (ours)"], rows)
 

@@ -18,18 +18,20 @@ _TIMEOUT_SECONDS = 240
 
 @dataclass(frozen=True)
 class RanksJob:
-    """A run of diskhop.train() in some ranks.
+    """A run of diskhop.train() or diskhop.embed() in some ranks.
 
     ranks: number of ranks.
-    options: arguments of train(), as JSON has them.
+    options: arguments of the command, as JSON has them.
     outs: RUN folder that each rank is given; a rank other than the first must not write it.
     datasets: the dataset that each rank is given; () for that of the options.
+    command: train or embed.
     """
 
     ranks: int
     options: dict[str, Any]
     outs: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
+    command: str = "train"
 
 
 def free_port() -> int:
@@ -62,7 +64,7 @@ def folders_of(out: Path) -> tuple[str, ...]:
 
 def _run(rank: int, jobs: list[dict[str, Any]]) -> None:
     from diskhop.errors import DiskhopError
-    from diskhop.runs.start import train
+    from diskhop.runs import start
 
     for number, job in enumerate(jobs):
         count = job["ranks"]
@@ -73,7 +75,7 @@ def _run(rank: int, jobs: list[dict[str, Any]]) -> None:
         options = dict(job["options"])
         options |= {name[:-1]: job[name][rank] for name in ("outs", "datasets") if job[name]}
         try:
-            train(**options)
+            getattr(start, job["command"])(**options)
         except DiskhopError as error:
             text = str(error)
         else:

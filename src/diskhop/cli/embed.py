@@ -16,13 +16,16 @@ from diskhop.cli.options import (
     Json,
     Out,
     Preset,
+    Processes,
     Resume,
     TensorBoard,
     takes_options,
 )
 from diskhop.cli.output import print_json, print_pairs, print_table, stderr
+from diskhop.cli.processes import run_in_processes
 from diskhop.config.embed import EmbedConfig
 from diskhop.errors import ConfigError
+from diskhop.run_files import EMBEDDING
 
 if TYPE_CHECKING:
     from diskhop.runs.search import Trial
@@ -46,6 +49,7 @@ def embed(
         ),
     ] = None,
     tensorboard: TensorBoard = False,
+    processes: Processes = None,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
@@ -56,6 +60,13 @@ def embed(
 
     if out is None:
         raise ConfigError("--out is missing: embeddings are written to a new folder; for example --out run")
+    if processes is not None:
+        if search is not None:
+            raise ConfigError("--search trains its runs in one process: remove --processes")
+        own: dict[str, Any] = {"": dataset, "--out": out, "--preset": preset, "--config": config}
+        own |= {"--resume": resume, "--tensorboard": tensorboard, "--json": as_json}
+        if run_in_processes(EMBEDDING, processes, own, given, EmbedConfig):
+            return
     if search is not None:
         if resume or config is not None:
             raise ConfigError("--search cannot be used with --resume or --config; leave them out")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from diskhop.cli.app import command
@@ -16,16 +14,15 @@ from diskhop.cli.options import (
     Processes,
     Resume,
     TensorBoard,
-    spell_options,
     takes_options,
 )
 from diskhop.cli.output import print_json, print_pairs, stderr
+from diskhop.cli.processes import run_in_processes
 from diskhop.config.link import LinkConfig
 from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
-from diskhop.errors import RankError
-from diskhop.run_files import CONFIG_FILE, NODE, resume_command
+from diskhop.run_files import NODE
 
 _CONFIGS = (SampledConfig, HopConfig, TypedConfig, TypedHopConfig, LinkConfig)
 
@@ -46,19 +43,9 @@ def train(
 ) -> None:
     """Train a model of nodes or links from disk; what diskhop chooses is printed with the reason."""
     if processes is not None:
-        from diskhop.runs.launch import launch, require_launchable
-
-        require_launchable(processes, os.environ)
-        if processes > 1:
-            own = _spell(dataset, out, resume, preset, config, tensorboard, as_json)
-            try:
-                code = launch(["train", *own, *spell_options(given, *_CONFIGS)], processes)
-            except RankError as error:
-                if out is not None and (out / CONFIG_FILE).exists():
-                    error.add_note(f"resume with: {resume_command(NODE, out)} --processes {processes}")
-                raise
-            if code:
-                raise RankError([""], code)  # rank 0 has printed why
+        own: dict[str, Any] = {"": dataset, "--out": out, "--preset": preset, "--config": config}
+        own |= {"--resume": resume, "--tensorboard": tensorboard, "--json": as_json}
+        if run_in_processes(NODE, processes, own, given, *_CONFIGS):
             return
     from diskhop.runs.start import train as train_model
     from diskhop.ui.summary import summarize
@@ -72,21 +59,3 @@ def train(
         print_json(trained.result)
         return
     print_pairs(summarize(trained.result, out))
-
-
-def _spell(
-    dataset: Path | None,
-    out: Path | None,
-    resume: bool,
-    preset: str | None,
-    config: Path | None,
-    tensorboard: bool,
-    as_json: bool,
-) -> list[str]:
-    """Write the command's own parameters as the words of a command line."""
-    words = [] if dataset is None else [str(dataset)]
-    for flag, value in (("--out", out), ("--preset", preset), ("--config", config)):
-        words += [] if value is None else [flag, str(value)]
-    for flag, is_on in (("--resume", resume), ("--tensorboard", tensorboard), ("--json", as_json)):
-        words += [flag] if is_on else []
-    return words

@@ -10,7 +10,7 @@ from typing import Any
 from diskhop._native import Engine
 from diskhop.budget import parse_sizes
 from diskhop.dataset.dataset import Dataset, as_dataset
-from diskhop.errors import ConfigError, RankError
+from diskhop.errors import RankError
 from diskhop.io.atomic import Injector
 from diskhop.nn.models import HOP_MODELS
 from diskhop.nn.typed.models import TYPED_MODELS
@@ -19,6 +19,7 @@ from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.choices import Choice, Resolved
 from diskhop.runs.context import RunContext
 from diskhop.runs.distributed import Group, open_group
+from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.embedding.run import Embedded
 from diskhop.runs.kinds import KINDS, configs_of, find_kind, kind_of, require_link_task
 from diskhop.runs.shares import require_same_dataset, require_shareable
@@ -168,8 +169,8 @@ def _resolve(kind: str, source: RunSource, preset: str | None, group: Group) -> 
         if not group.is_alone and "accumulate" not in options:
             options = {**options, "accumulate": group.ranks.count}
             made = [Choice("accumulate", str(group.ranks.count), "a batch of each process per step")]
-    elif not group.is_alone:
-        raise ConfigError(f"'diskhop {KINDS[kind].command}' runs in one process: start it without torchrun")
+    if kind == EMBEDDING:
+        return resolve_embed_config(source.dataset, options, preset, group.ranks)
     resolved = wanted.resolve(source.dataset, options, preset)
     if kind == NODE:
         require_shareable(resolved.config, group.ranks)
