@@ -37,16 +37,14 @@ def test_ranks_train_every_edge_once_and_the_same_bits_however_partitions_move(
     dataset: Dataset, module_folder: Path
 ) -> None:
     cases: dict[str, dict[str, Any]] = {
-        "one": {},
-        "more commits": {"commit_states": 2, "overlap": False},
-        "repartitioned": {"repartitions": 2},
-        "again": {"repartitions": 2, "commit_states": 3},
+        "one": {"repartitions": 2},
+        "more commits": {"repartitions": 2, "commit_states": 2, "overlap": False},
         "three": {"ranks": 3, "partitions": 6, "buffer": 2, "model": "transe"},
     }
     refused: dict[str, tuple[dict[str, Any], str]] = {
         "partitions": ({"partitions": 6}, "a multiple of 4 partitions.*got 6; use --partitions 8"),
         "memory": ({"memory_bytes": 1_000_000}, "the smallest that works is"),
-        "resumed": ({"ranks": 3, "partitions": 12, "resume": True}, "2 processes trained this run"),
+        "resumed": ({"ranks": 3, "resume": True}, "2 processes trained this run.*; resume with --processes 2"),
     }
     outs = {name: module_folder / name for name in cases}
     jobs = [job(dataset, outs[name], **changes) for name, changes in cases.items()]
@@ -59,7 +57,6 @@ def test_ranks_train_every_edge_once_and_the_same_bits_however_partitions_move(
     errors = run_jobs(jobs)
     assert [each for found in errors[: len(cases)] for each in found if each] == []
     assert committed_bytes(outs["one"]) == committed_bytes(outs["more commits"])
-    assert committed_bytes(outs["repartitioned"]) == committed_bytes(outs["again"]) != committed_bytes(outs["one"])
     for name, out in outs.items():
         result = result_of(out)
         assert result["epochs"][-1]["loss"] < result["epochs"][0]["loss"], name

@@ -21,7 +21,7 @@ def require_partitions(num_partitions: int, num_ranks: int) -> None:
     if num_ranks > 1 and num_partitions % (2 * num_ranks):
         fits = -(-num_partitions // (2 * num_ranks)) * 2 * num_ranks
         raise ConfigError(
-            f"{num_ranks} ranks need a multiple of {2 * num_ranks} partitions, so that no two hold the same one, "
+            f"{num_ranks} processes need a multiple of {2 * num_ranks} partitions, so that no two hold the same one, "
             f"got {num_partitions}; use --partitions {fits}"
         )
 

@@ -131,16 +131,16 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
     on_disks = (False, True) if ranks.count == 1 else (True,)
     rooms = [_Room(slots, on_disk) for slots in dict.fromkeys((most, fewest)) for on_disk in on_disks]
     room = next((room for room in rooms if _fits(config, size, ranks, room)), rooms[-1])
-    wanted = _wanted_by_machine(config, size, ranks, room)
-    _require(budget, wanted, config, size, ranks)
+    wanted = _wanted(config, size, ranks, room)
+    _require(budget, _wanted_by_machine(config, size, ranks, room), config, size, ranks)
     reasons = [
         f"{config.partitions} partition{'s' if config.partitions > 1 else ''} of "
         f"{format_bytes(layout.partition_bytes)}, {room.slots} in memory"
     ]
     if ranks.count > 1:
         reasons.append(
-            f"{ranks.count} ranks train {config.partitions // ranks.count} partitions each in "
-            f"{len(schedule.rounds)} rounds, {room.slots} in memory at a time"
+            f"{ranks.count} processes train {config.partitions // ranks.count} partitions each in "
+            f"{len(schedule.rounds)} rounds; memory and threads are those of one process"
         )
     elif room.edges_on_disk:
         all_bytes = edges_bytes(size.num_edges, size.num_relations > 0)
@@ -174,7 +174,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
         edges_on_disk=room.edges_on_disk,
         engine=config.engine,
         threads=config.threads,
-        memory_bytes=budget.total_bytes,
+        memory_bytes=config.memory_bytes,
         reserved=wanted,
         reasons=tuple(reasons),
     )

@@ -38,7 +38,7 @@ from diskhop.runs.embedding.opened import open_run
 from diskhop.runs.embedding.parts import EmbeddingParts
 from diskhop.runs.embedding.warm_start import WarmStart
 from diskhop.runs.folder import require_new_folder
-from diskhop.runs.result import describe_run, make_result
+from diskhop.runs.result import describe_run, make_result, memory_of_ranks
 from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
 
@@ -78,15 +78,15 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
         require_new_folder(out)
     whole, config = config, config_of_rank(config, group.ranks)
     folder, layout = EmbeddingFolder(out, context.injector), layout_of(config, embedded_nodes(dataset).num_nodes)
-    budget = Budget(whole.memory_bytes)
-    plan = _plan(dataset, config, budget, group)
+    commit = _resume(folder, whole, dataset, group) if resume else None
+    plan = _plan(dataset, config, Budget(whole.memory_bytes), group)
+    budget = Budget(config.memory_bytes)
     with ExitStack() as held:
         for name, num_bytes in plan.reserved.items():
             held.enter_context(budget.reserve(name, num_bytes))
         held.enter_context(reproducible(config.threads))
         before_bytes = resident_bytes("VmRSS")
         edges = read_edge_parts(dataset, config, permutation_of(config, layout.num_nodes))
-        commit = _resume(folder, whole, dataset, group) if resume else None
         moves = context.engine or open_engine(config.engine).engine
         versions = commit.partitions if commit else ()
         store = PartitionStore(folder.partitions, layout, moves, versions, context.injector)
@@ -124,17 +124,22 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
         test=tested,
         preparation={},
     )
+    result |= memory_of_ranks(result, group)
     if group.ranks.is_first:
         folder.finish(run.history, result)
     return Embedded(dataset, out, whole, result)
 
 
 def _plan(dataset: Dataset, config: EmbedConfig, budget: Budget, group: Group) -> EmbedPlan:
-    """Plan a run, with its predicted cost. config: of a rank. All ranks measure at once, as they train."""
+    """Plan a run, with its predicted cost. All ranks measure at once, as they train.
+
+    config: of a rank.
+    budget: of this machine.
+    """
     ranks, size = group.ranks, embed_size(dataset, config)
     plan = plan_embedding(config, size, budget, ranks)
     model = remembered_model(dataset.path, choose_engine(config.engine)[0])
-    edges_per_second = measure_edges_per_second(dataset, config, plan.reserved["partitions"] // ranks.local_count)
+    edges_per_second = measure_edges_per_second(dataset, config, plan.reserved["partitions"])
     all_per_second = sum(group.gather(edges_per_second))
     return replace(plan, predicted=predict_embedding(plan, config, size.num_edges, all_per_second, model))
 
@@ -178,7 +183,7 @@ def _begin(
     context.group.wait()
     if not folder.config_path.exists():
         raise ConfigError(
-            f"{folder.path}: rank {context.group.ranks.rank} does not see the folder that rank 0 writes; name an --out "
+            f"{folder.path}: process {context.group.ranks.rank} does not see the folder that process 0 writes; name an --out "
             "on a file system that all machines share, by the same path"
         )
     context.callback.planned(plan)
