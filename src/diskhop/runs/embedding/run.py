@@ -183,8 +183,8 @@ def _begin(
     context.group.wait()
     if not folder.config_path.exists():
         raise ConfigError(
-            f"{folder.path}: process {context.group.ranks.rank} does not see the folder that process 0 writes; name an --out "
-            "on a file system that all machines share, by the same path"
+            f"{folder.path}: process {context.group.ranks.rank} does not see the folder that process 0 writes; name an "
+            "--out on a file system that all machines share, by the same path"
         )
     context.callback.planned(plan)
     return warm_start
