@@ -122,7 +122,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
     """Plan a complete configuration. Raises BudgetError with the number of partitions that would fit.
 
     config: of a rank; see config_of_rank().
-    budget: of this machine, for all of its ranks.
+    budget: of this machine, shared by its ranks.
     """
     layout = layout_of(config, size.num_nodes)
     order, schedule, _ = choose_order(config, ranks)
@@ -132,7 +132,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
     rooms = [_Room(slots, on_disk) for slots in dict.fromkeys((most, fewest)) for on_disk in on_disks]
     room = next((room for room in rooms if _fits(config, size, ranks, room)), rooms[-1])
     wanted = _wanted(config, size, ranks, room)
-    _require(budget, _wanted_by_machine(config, size, ranks, room), config, size, ranks)
+    _require(budget, wanted, config, size, ranks)
     reasons = [
         f"{config.partitions} partition{'s' if config.partitions > 1 else ''} of "
         f"{format_bytes(layout.partition_bytes)}, {room.slots} in memory"
@@ -140,7 +140,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
     if ranks.count > 1:
         reasons.append(
             f"{ranks.count} processes train {config.partitions // ranks.count} partitions each in "
-            f"{len(schedule.rounds)} rounds; memory and threads are those of one process"
+            f"{len(schedule.rounds)} rounds"
         )
     elif room.edges_on_disk:
         all_bytes = edges_bytes(size.num_edges, size.num_relations > 0)
@@ -156,7 +156,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
             times = "once" if config.repartitions == 1 else f"{config.repartitions} times"
             reasons.append(f"re-partitioning {times} per epoch (disk traffic x{config.passes})")
         if room.slots == fewest and config.overlap:
-            enough = sum(_wanted_by_machine(config, size, ranks, _Room(most, True)).values())
+            enough = budget.num_processes * sum(_wanted(config, size, ranks, _Room(most, True)).values())
             reasons.append(
                 f"no memory for a prefetched partition: training waits for each read; --memory "
                 f"{-(-enough // 1_000_000)}MB would overlap them"
@@ -174,7 +174,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
         edges_on_disk=room.edges_on_disk,
         engine=config.engine,
         threads=config.threads,
-        memory_bytes=config.memory_bytes,
+        memory_bytes=budget.total_bytes,
         reserved=wanted,
         reasons=tuple(reasons),
     )
@@ -187,10 +187,6 @@ def _most_slots(config: EmbedConfig, ranks: Ranks) -> int:
 
 def _fits(config: EmbedConfig, size: EmbedSize, ranks: Ranks, room: _Room) -> bool:
     return sum(_wanted(config, size, ranks, room).values()) <= config.memory_bytes
-
-
-def _wanted_by_machine(config: EmbedConfig, size: EmbedSize, ranks: Ranks, room: _Room) -> Mapping[str, int]:
-    return {name: ranks.local_count * wanted for name, wanted in _wanted(config, size, ranks, room).items()}
 
 
 def _wanted(config: EmbedConfig, size: EmbedSize, ranks: Ranks, room: _Room) -> Mapping[str, int]:

@@ -79,8 +79,8 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
     whole, config = config, config_of_rank(config, group.ranks)
     folder, layout = EmbeddingFolder(out, context.injector), layout_of(config, embedded_nodes(dataset).num_nodes)
     commit = _resume(folder, whole, dataset, group) if resume else None
-    plan = _plan(dataset, config, Budget(whole.memory_bytes), group)
-    budget = Budget(config.memory_bytes)
+    budget = Budget(whole.memory_bytes, group.ranks.local_count)
+    plan = _plan(dataset, config, budget, group)
     with ExitStack() as held:
         for name, num_bytes in plan.reserved.items():
             held.enter_context(budget.reserve(name, num_bytes))
