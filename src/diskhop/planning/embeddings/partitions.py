@@ -155,7 +155,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
         if config.is_repartitioned:
             times = "once" if config.repartitions == 1 else f"{config.repartitions} times"
             reasons.append(f"re-partitioning {times} per epoch (disk traffic x{config.passes})")
-        if room.slots == fewest and config.overlap:
+        if room.slots == fewest < most:
             enough = budget.num_processes * sum(_wanted(config, size, ranks, _Room(most, True)).values())
             reasons.append(
                 f"no memory for a prefetched partition: training waits for each read; --memory "
