@@ -55,6 +55,8 @@ def train(
     callbacks: hear of the run and may end it; see Callback.
     options: those of SampledConfig, HopConfig, TypedConfig or LinkConfig; the others are chosen, and
         Callback.configured gets the reasons.
+
+    Processes that torchrun started train together. Rank 0 chooses options for all, and alone has `out` and `callbacks`.
     """
     options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
     trained: Trained = _start(NODE, dataset, options, preset, config, out, resume, callbacks)
