@@ -273,7 +273,7 @@ def graph_memory(small: Path, large: Path) -> int:
     dist.barrier()
     before = _proportional_bytes()
     dist.barrier()
-    with make_loader(large, "memory", memory="1GB", batch_size=500) as loader:
+    with make_loader(large, "memory", memory="1GB") as loader:
         batches = iter(loader)
         for _ in range(5):
             next(batches)

@@ -154,3 +154,40 @@ def test_epochs_that_are_packed_ahead_count_once_they_are_there(graph: Dataset, 
     there = {option.name: option for option in plan_run(graph, **options).options}["packed ahead"]
     assert there.predicted is not None
     assert there.predicted.preparation_seconds == 0
+
+
+def test_processes_share_memory_disk_and_batches(graph: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    words = graph.path, "--memory", "200MB", "--batch-size", "50", "--threads", "2"
+    plans = [
+        {option["option"]: option for option in planned(capsys, *words, *more)["options"] if "plan" in option}
+        for more in ((), ("--processes", "2"))
+    ]
+    for store, (alone, both) in {name: [each[name] for each in plans] for name in ("memory", "static")}.items():
+        assert both["plan"]["num_processes"] == 2
+        shared = {"labels", "topology", "feature table" if store == "memory" else "cache"}
+        assert set(both["plan"]["shared"]) == shared
+        # Each process has half of the batches, and so reads half of the rows.
+        assert both["predicted"]["reads"] <= alone["predicted"]["reads"]
+        assert both["predicted"]["compute_seconds"] > 0
+        reserved = both["plan"]["reserved"]
+        once = sum(reserved[name] for name in shared)
+        assert once + 2 * (sum(reserved.values()) - once) <= 200_000_000
+    assert "num_processes" not in plans[0]["memory"]["plan"]
+    assert run(["plan", str(graph.path), "--memory", "200MB", "--processes", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "Memory of 2 processes:" in told
+    assert "--processes 2" in told.partition("next")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--processes", "0"], "processes must be at least 1, got 0; for example --processes 2"),
+        (["--processes", "2", "--model", "sign"], "--processes: plans of sign are for one process, got 2; remove it"),
+    ],
+)
+def test_processes_that_cannot_be_planned_are_refused(
+    graph: Dataset, words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", str(graph.path), "--memory", "200MB", *words]) == 2
+    assert capsys.readouterr().err == f"diskhop: {line}\n"

@@ -112,15 +112,26 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[Row]:
         took = f"{seconds / len(epochs):.3g} s, predicted {plan['predicted_epoch_seconds']:.3g} s"
         rows.append(("time per epoch", f"{took} ({strategy})"))
     rows += _TRAFFIC[result["kind"]](result)
-    reserved = ", ".join(
-        f"{name} {format_bytes(num_bytes)}" for name, num_bytes in plan["reserved"].items() if num_bytes
-    )
-    rows.append(("budget", f"{format_bytes(plan['memory_bytes'])}: {reserved}"))
+    rows.append(("budget", f"{format_bytes(plan['memory_bytes'])}: {_shown_reserved(plan)}"))
     peak, overhead = format_bytes(result["peak_rss_bytes"]), format_bytes(result["overhead_bytes"])
     rows.append(("peak memory", f"{peak} ({overhead} outside the budget: Python, model, activations)"))
     if out is not None:
         rows += [("written to", str(out)), ("next", f"diskhop report {shlex.quote(str(out))}")]
     return rows
+
+
+def _shown_reserved(plan: Mapping[str, Any]) -> str:
+    """Return the reserved bytes by name; of several processes, first those that they have in one copy."""
+    shared = plan.get("shared", ())
+    once, each = (
+        ", ".join(
+            f"{name} {format_bytes(num_bytes)}"
+            for name, num_bytes in plan["reserved"].items()
+            if num_bytes and (name in shared) == is_shared
+        )
+        for is_shared in (True, False)
+    )
+    return f"shared {once}; for each of {plan['num_processes']} processes {each}" if shared else each
 
 
 def summarize_ranking(part: str, found: Mapping[str, Any]) -> list[Row]:
