@@ -1,4 +1,4 @@
-"""What several processes on one machine share: memory that counts once, a disk that each has a part of."""
+"""Several processes on one machine share memory that counts once, and a disk that each has a part of."""
 
 from __future__ import annotations
 
