@@ -405,9 +405,9 @@ def test_train_on_hops_prints_its_choices_and_what_it_found(graph: Path, capsys:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--model", "sign", "--fanout", "10,10"], ("'fanout'", "sage, gcn, gat", "'sign'")),
-        (["--model", "hoga", "--store", "direct"], ("'store'", "sage, gcn, gat", "'hoga'")),
-        (["--model", "sage", "--hops", "2"], ("'hops'", "sgc, sign, hoga", "'sage'")),
+        (["--model", "sign", "--fanout", "10,10"], ("--fanout is for", "sage, gcn, gat", "'sign'")),
+        (["--model", "hoga", "--store", "direct"], ("--store is for", "sage, gcn, gat", "'hoga'")),
+        (["--model", "sage", "--hops", "2"], ("--hops is for", "sgc, sign, hoga", "'sage'")),
         (["--model", "sgc", "--operator", "sgc", "--operator", "sign"], ("sgc takes one operator",)),
         (["--model", "sign", "--operator", "laplace"], ("unknown operator 'laplace'",)),
         (["--model", "sign", "--hops", "0"], ("hops must be from 1",)),

@@ -47,6 +47,11 @@ def link_passes(path: Path) -> list[list[tuple[bytes, ...]]]:
         return [[(batch.edge_label_index.numpy().tobytes(), batch.x.numpy().tobytes()) for batch in loader]]
 
 
+def hop_passes(path: Path) -> list[list[tuple[bytes, ...]]]:
+    with diskhop.HopLoader(path, batch_size=BATCH_SIZE, shuffle="rows", memory="100MB", seed=3) as loader:
+        return [[(batch.nodes.tobytes(), batch.x.numpy().tobytes()) for batch in loader] for _ in range(2)]
+
+
 def resumed(path: Path) -> list[tuple[bytes, ...]]:
     """Two batches of one loader, and the rest of the pass from another one with the state of process 0."""
     with make_loader(path) as loader:
@@ -143,12 +148,18 @@ def graph(module_folder: Path) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def answers(graph: Dataset) -> dict[str, list[Any]]:
+def hop_tables(graph: Dataset) -> Path:
+    return diskhop.propagate(graph, diskhop.PropagationSpec(hops=1), memory="100MB").tables.path
+
+
+@pytest.fixture(scope="module")
+def answers(graph: Dataset, hop_tables: Path) -> dict[str, list[Any]]:
     """Answers of two processes, by scenario."""
     path = graph.path
     calls: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         **{store: (passes, (path, store)) for store in STORES},
         "links": (link_passes, (path,)),
+        "hops": (hop_passes, (hop_tables,)),
         "resumed": (resumed, (path,)),
         "by hand": (divided_by_hand, (path,)),
         "by torch": (ordered_by_torch, (path,)),
@@ -182,6 +193,11 @@ def test_two_processes_get_the_batches_of_one_bit_for_bit(
 def test_links_are_shared_out_too(answers: dict[str, list[Any]], graph: Dataset) -> None:
     (expected,) = link_passes(graph.path)
     assert answers["links"] == [[in_rounds(expected, rank)] for rank in range(2)]
+
+
+def test_rows_of_hop_tables_are_shared_out_too(answers: dict[str, list[Any]], hop_tables: Path) -> None:
+    expected = hop_passes(hop_tables)
+    assert answers["hops"] == [[in_rounds(epoch, rank) for epoch in expected] for rank in range(2)]
 
 
 def test_the_state_of_one_process_serves_all(answers: dict[str, list[Any]], graph: Dataset) -> None:

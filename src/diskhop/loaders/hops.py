@@ -36,6 +36,7 @@ from diskhop.loaders.checks import budget_of, require_texts, whole_numbers
 from diskhop.loaders.hop_batches import HopBatch, HopBatches, OpenTables
 from diskhop.loaders.node_arrays import node_array, require_distinct
 from diskhop.loaders.progress import Progress
+from diskhop.loaders.shares import LoaderShare, PassNumbers
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.process import OwnerProcess
 from diskhop.sampling.seeds import count_batches
@@ -60,12 +61,14 @@ class HopLoader:
     engine: the I/O engine.
     threads: threads that copy rows; default: half of the cores.
     seed: random seed of shuffling.
-    node_rows: rows of the dataset in place of nodes, for code that has them.
+    node_rows: rows of the dataset in place of nodes, for code that has them; the loader is this process's alone.
+    num_replicas, rank: as torch's DistributedSampler has them; default: those of the process group, if there is one.
 
     The same seed gives the same batches, bit for bit, from memory and disk. Every pass over the loader is the next
-    epoch; run() passes over other rows. As many passes may be under way as there are buffers. A loader belongs to the
-    process that made it. Raises ConfigError for invalid arguments, BudgetError with the smallest memory that works, and
-    the errors of open_hop_tables().
+    epoch; run() passes over other rows. In a process group of torch.distributed, all processes make the loader together
+    and get equally many of its batches (see NeighborLoader); they divide the memory equally. As many passes may be
+    under way as there are buffers. A loader belongs to the process that made it. Raises ConfigError for invalid
+    arguments, BudgetError with the smallest memory that works, and the errors of open_hop_tables().
     """
 
     def __init__(
@@ -84,6 +87,8 @@ class HopLoader:
         threads: int | None = None,
         seed: int = 0,
         node_rows: NodeRows | None = None,
+        num_replicas: int | None = None,
+        rank: int | None = None,
     ) -> None:
         check_options({"batch_size": batch_size, "seed": seed}, "HopLoader", (HopConfig,))
         check_arguments("HopLoader", HopConfig, chunk_rows=chunk_rows, threads=threads)
@@ -93,7 +98,9 @@ class HopLoader:
         for name, value, known in (("place", place, get_args(Place)), ("shuffle", shuffle, get_args(Shuffle))):
             if value is not None:
                 require_known(name, value, known)
-        self.budget = budget_of(memory)
+        is_shared = node_rows is None
+        self._share = LoaderShare("HopLoader", num_replicas if is_shared else 1, rank if is_shared else 0)
+        self.budget = self._share.budget_of(memory) if is_shared else budget_of(memory)
         self._process = OwnerProcess(self, "HopLoader")
         self.tables = _open_tables(tables)
         self.which = _resolve_tables(self.tables, which)
@@ -114,6 +121,7 @@ class HopLoader:
                 opened.enter_context(self.budget.reserve(name, num_bytes))
             self._open(num_buffers, engine, threads or max(1, default_threads() // 2))
             self._exit = opened.pop_all()
+        self._share.settle(self._arguments, "nodes")
 
     def _place(self, num_rows: int, num_buffers: int, place: Place | None, shuffle: Shuffle | None) -> dict[str, int]:
         """Choose where the tables are, and return the bytes to reserve by name. Raises BudgetError."""
@@ -154,8 +162,12 @@ class HopLoader:
         self._opened = OpenTables(self.tables, self._nodes, source, num_buffers, buffers, self._process)
 
     def __len__(self) -> int:
-        """Number of batches per epoch."""
-        return -(-len(self.rows) // self.batch_size)
+        """Number of batches per epoch, of this process."""
+        return len(self._numbers)
+
+    @property
+    def _numbers(self) -> PassNumbers:
+        return PassNumbers.of(self._share.ranks, count_batches(len(self.rows), self.batch_size))
 
     @property
     def dataset(self) -> range:
@@ -166,10 +178,11 @@ class HopLoader:
         self._process.require_here()
         position = self._progress.begin()
         try:
-            numbers = range(position.delivered, len(self))
-            with self._begin(self.rows, position.epoch, self.placement.shuffle, numbers) as batches:
+            numbers = self._numbers
+            left = numbers.at(range(position.delivered, len(numbers)))
+            with self._begin(self.rows, position.epoch, self.placement.shuffle, left) as batches:
                 for batch in batches:
-                    position.add(batch.number)
+                    position.add(numbers.place_of(batch.number))
                     self._progress.advance(position)
                     yield batch
                 self._progress.advance(position)
@@ -235,11 +248,15 @@ class HopLoader:
 
         Of several passes that are under way, it is the one that delivered the last batch; run() does not count.
         """
-        return self._progress.state(self._arguments, len(self))
+        return self._progress.state(self._state_arguments, len(self))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume the next pass from a state_dict() of a loader with the same arguments."""
-        self._progress.load(state, self._arguments, len(self))
+        self._progress.load(state, self._state_arguments, len(self))
+
+    @property
+    def _state_arguments(self) -> dict[str, Any]:
+        return {**self._arguments, "processes": self._share.ranks.count}
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:

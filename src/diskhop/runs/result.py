@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.plans import RunPlan
 from diskhop.runs.better import best_value
-from diskhop.runs.distributed import Group
 from diskhop.system.machine import _version
 from diskhop.system.memory import resident_bytes
+
+if TYPE_CHECKING:
+    # Results are shown by commands that do not load torch.
+    from diskhop.runs.distributed import Group
 
 
 def make_result(

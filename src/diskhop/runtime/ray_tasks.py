@@ -187,7 +187,7 @@ def _require_answer(address: str) -> None:
 
 def _connection_error(address: str, why: str) -> ConfigError:
     return ConfigError(
-        f"--executor ray:{address}: no Ray cluster answers ({why}); start one with 'ray start --head', or use "
+        f"--executor ray:{address}: no Ray cluster answers ({why}); start Ray there, or use "
         "--executor ray to start Ray on this machine"
     )
 
