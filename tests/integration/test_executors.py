@@ -100,6 +100,7 @@ def test_any_executor_makes_the_same_bytes(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.slow
 def test_indices_do_the_tasks_of_an_array_job_in_any_order_and_twice(
     sources: Path, expected: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:

@@ -70,7 +70,7 @@ class LoaderShare:
         self._world: GroupPeers | None = None
         self._local: GroupPeers | None = None
         if num_replicas is None and rank is not None:
-            raise ConfigError(f"{loader}: rank {rank} needs num_replicas; pass both, or neither")
+            raise ConfigError(f"{loader}: rank {reprlib.repr(rank)} needs num_replicas; pass both, or neither")
         if self._ranks is None and _num_processes() > 1:
             self._world, self._local = meet()
 
