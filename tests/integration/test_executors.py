@@ -23,7 +23,7 @@ from diskhop.errors import ConfigError, WorkerError
 from diskhop.importing.source_file import SourceFile
 from diskhop.importing.text.tasks import Unpack
 from diskhop.runtime import array_job, ray_tasks
-from diskhop.runtime.array_job import ArrayDriver, OpenJob, run_index
+from diskhop.runtime.array_job import ArrayDriver, OpenJob, _Beats, run_index
 from diskhop.runtime.executors import EXECUTORS, open_executor
 from diskhop.runtime.jobs import ExecutorKind, Share
 from diskhop.runtime.plain import LOADERS, _find, decode_job, encode_job
@@ -100,7 +100,6 @@ def test_any_executor_makes_the_same_bytes(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.slow
 def test_indices_do_the_tasks_of_an_array_job_in_any_order_and_twice(
     sources: Path, expected: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
@@ -113,6 +112,21 @@ def test_indices_do_the_tasks_of_an_array_job_in_any_order_and_twice(
     parts = len(list((tmp_path / "tasks").glob("*/done-*")))
     assert sum(each.parts for each in done) == parts > 0
     assert {kind for kind, lanes in opened if lanes > 0} >= SPREAD[action], opened
+
+
+def test_a_part_that_somebody_has_just_finished_is_not_claimed(tmp_path: Path) -> None:
+    """It looked open, and its claim is gone: the mark of it was there first."""
+    beats = _Beats()
+    try:
+        stage = _Stage(unpacks(tmp_path), tmp_path, TaskTools(threads_engine()), 0)
+        first, second = (OpenJob(tmp_path, stage, 2, beats, 60.0, name) for name in ("first", "second"))
+        first._write("done", 0, {"by": "first", "counted": 0})
+        assert not second.claim(0)
+        assert not (tmp_path / "claim-0").exists()
+        assert second.claim(1)
+        assert not first.claim(1)
+    finally:
+        beats.end()
 
 
 @pytest.mark.slow

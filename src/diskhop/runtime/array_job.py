@@ -133,7 +133,7 @@ class OpenJob:
         return int(json.loads(self._mark("done", number).read_bytes())["counted"])
 
     def claim(self, number: int) -> bool:
-        """Claim a part, unless somebody who is alive has."""
+        """Claim a part, unless it is finished, or somebody who is alive has claimed it."""
         claim = self._mark("claim", number)
         if not self._create(claim):
             if not self._watched.is_lost(claim):
@@ -143,6 +143,10 @@ class OpenJob:
                 claim.rename(claim.with_name(f".{claim.name}-{uuid.uuid4().hex}"))
             if not self._create(claim):
                 return False
+        if self.is_done(number):
+            # Whoever finished it marks it before the claim goes: only now is it certain that it is still open.
+            claim.unlink(missing_ok=True)
+            return False
         self._beats.add(claim)
         return True
 
@@ -377,7 +381,7 @@ def _run_parts(job: OpenJob, num_lanes: int, index: int, of: int) -> int:
         nonlocal done
         while (number := take()) is not None:
             try:
-                if not job.is_done(number) and job.claim(number):
+                if job.claim(number):
                     job.run(number)
                     with lock:
                         done += 1
