@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop.cli import run
 from diskhop.errors import ConfigError
+from diskhop.runs.distributed import _leave_message
 from diskhop.runtime.ranks import ONE, Ranks, read_ranks
+from tests.ranks import free_port
 
 OF_TORCHRUN = {
     "RANK": "3",
@@ -49,6 +52,14 @@ def test_ranks_are_those_of_torchrun() -> None:
 def test_what_is_missing_or_contradicts_is_named(changes: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_ranks({**OF_TORCHRUN, **changes})
+
+
+def test_an_error_has_no_other_when_the_first_rank_has_ended_already() -> None:
+    port = free_port()
+    first = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    del first
+    _leave_message(store, ConfigError("the same as that of the first"))
 
 
 def test_commands_that_every_rank_would_run_whole_are_refused(

@@ -157,7 +157,10 @@ def _noticing() -> Iterator[None]:
 def _leave_message(store: Any, error: DiskhopError) -> None:
     """Leave an error for rank 0, and wait until it has it. Another rank may have been faster."""
     lines = [*error.lines[:-1], "; ".join([error.lines[-1], *getattr(error, "__notes__", ())])]
-    store.compare_set(_ERROR, "", json.dumps([lines, error.exit_code]))
+    try:
+        store.compare_set(_ERROR, "", json.dumps([lines, error.exit_code]))
+    except RuntimeError:  # rank 0, which has the store, has ended with an error of its own
+        return
     # Rank 0 waits for this rank: its connections tell that it ended.
     dist.destroy_process_group()
     _wait_for(store, _HEARD, _HEARD_SECONDS)
