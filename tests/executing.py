@@ -18,7 +18,8 @@ from diskhop.importing.run import import_graph
 from diskhop.runs.nodes.packing import pack
 from diskhop.runs.predict.run import predict_run
 from diskhop.runs.start import train
-from diskhop.runtime.array_job import IndexWork, OpenJob, run_index
+from diskhop.runtime.array_folder import JobFolder
+from diskhop.runtime.array_index import IndexWork, run_index
 from diskhop.runtime.jobs import Job, Lane
 from tests.graphs import folder_bytes, random_pairs, threads_engine
 from tests.integration.test_workers import TINY
@@ -106,6 +107,13 @@ def _predict(sources: Path, out: Path, executor: str) -> Path:
 
 
 ACTIONS: Mapping[str, Action] = {"import": _import, "propagate": _propagate, "pack": _pack, "predict": _predict}
+# What runs elsewhere.
+SPREAD: Mapping[str, set[str]] = {
+    "import": {"ParsePairs", "SpillTask"},
+    "propagate": {"HopJob"},
+    "pack": {"PackJob"},
+    "predict": {"FileTask"},
+}
 # Files that say how long the work took.
 _TIMES = ("took.json", "_manifest.json")
 
@@ -147,5 +155,5 @@ def recorded(executor: type[Any], monkeypatch: Any) -> list[tuple[str, int]]:
 
 def no_driver_work(monkeypatch: Any) -> None:
     """Leave all tasks of an array job to its indices."""
-    whole = OpenJob.claim
-    monkeypatch.setattr(OpenJob, "claim", lambda self, number: "driver" not in self.name and whole(self, number))
+    whole = JobFolder.claim
+    monkeypatch.setattr(JobFolder, "claim", lambda self, number: "driver" not in self.name and whole(self, number))

@@ -25,7 +25,7 @@ def task(
     as_json: Json = False,
 ) -> None:
     """Run one share of a command's tasks, for array jobs of a scheduler, until the command ends."""
-    from diskhop.runtime.array_job import run_index
+    from diskhop.runtime.array_index import run_index
 
     done = run_index(folder, index, of)
     if as_json:

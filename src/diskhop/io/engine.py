@@ -38,6 +38,11 @@ def choose_engine(name: str = "auto") -> tuple[Literal["uring", "threads"], str]
     return "threads", f"io_uring is not available: {obstacle}"
 
 
+def kind_of_engine(engine: Engine) -> tuple[str, int]:
+    """Return what open_engine() takes for an engine of the same kind elsewhere, where io_uring may not be available."""
+    return "auto" if engine.name == "uring" else engine.name, engine.depth
+
+
 def open_engine(name: str = "auto", depth: int = DEFAULT_DEPTH, injector: FaultInjector | None = None) -> OpenedEngine:
     """Open the engine of a name (see choose_engine), with up to `depth` requests in flight."""
     chosen, reason = choose_engine(name)

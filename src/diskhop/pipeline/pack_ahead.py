@@ -26,7 +26,7 @@ from diskhop.io.atomic import Injector, destination_errors, make_directories, re
 from diskhop.pipeline.pack_job import PackJob
 from diskhop.pipeline.pack_steps import LayoutBuilder, Samples
 from diskhop.plans import SampledPlan
-from diskhop.protocols import NodeIds
+from diskhop.protocols import NodeIds, Table
 from diskhop.runtime.blocks import threads_that_fit
 from diskhop.runtime.jobs import Executor
 from diskhop.runtime.progress import Progress
@@ -79,12 +79,9 @@ def pack_epochs(
         return Packed(open_layout(destination, table), [])
     make_directories(scratch, injector)
     with ExitStack() as stack:
-        for name in ("sampling", *_POOL):
-            stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
-        row_bytes = max(COUNTING_BYTES_PER_NODE, LAYING_OUT_BYTES_PER_ROW)
-        stack.enter_context(budget.reserve("laying out", row_bytes * table.num_rows))
+        for name, num_bytes in _own_bytes(plan, table).items():
+            stack.enter_context(budget.reserve(name, num_bytes))
         work = stack.enter_context(WorkFolder(destination, injector))
-        pool = BufferPool(sum(plan.reserved[name] for name in _POOL))
         builder = LayoutBuilder(
             dataset=dataset,
             table=table,
@@ -93,12 +90,19 @@ def pack_epochs(
             samples=samples,
             settings=settings,
             disk_bytes=free_bytes(scratch) // 2 if disk_bytes is None else disk_bytes,
+            traces=work.stage("samples", key_text),
+            folder=work.stage("packed", key_text),
+            scratch=work.path,
             progress=progress,
             log=log,
-            tools=TaskTools(engine, injector, pool, executor=executor),
+            tools=TaskTools(engine, injector, BufferPool(_pool_bytes(plan)), executor=executor),
         )
-        traces, folder = work.stage("samples", key_text), work.stage("packed", key_text)
-        builder.build(traces, folder, work.path, partial(_pack_others, builder, traces, folder, work.path))
+        resident = builder.make_resident()
+        builder.pack_epoch(samples.epochs[0], resident)  # by the trace that the resident rows were chosen by
+        _pack_elsewhere(builder, resident)
+        for epoch in samples.epochs:
+            builder.pack_epoch(epoch, resident)
+        builder.write_manifest(resident)
         with destination_errors(destination):
             rename(work.path / "packed", destination, injector)
             sync_directory(scratch, injector)
@@ -106,15 +110,28 @@ def pack_epochs(
     return Packed(open_layout(destination, table), builder.steps)
 
 
-def _pack_others(
-    builder: LayoutBuilder, traces: Path, folder: Path, scratch: Path, epochs: tuple[int, ...], resident: NodeIds
-) -> None:
-    """Pack epochs in the processes of the executor, as many as fit the memory; one of them takes this one's part."""
+def _pool_bytes(plan: SampledPlan) -> int:
+    """Memory of the pool of a process that packs."""
+    return sum(plan.reserved[name] for name in _POOL)
+
+
+def _own_bytes(plan: SampledPlan, table: Table) -> dict[str, int]:
+    """Memory that a process reserves to sample and pack, by name, without that of the neighbour lists."""
+    row_bytes = max(COUNTING_BYTES_PER_NODE, LAYING_OUT_BYTES_PER_ROW)
+    planned = {name: plan.reserved.get(name, 0) for name in ("sampling", *_POOL)}
+    return {**planned, "laying out": row_bytes * table.num_rows}
+
+
+def _pack_elsewhere(builder: LayoutBuilder, resident: NodeIds) -> None:
+    """Pack epochs that are missing in the processes of the executor, as many at a time as fit the memory.
+
+    This process only waits, so one of them takes its part of the memory. None are packed if only one process fits.
+    """
     plan, tools, budget = builder.plan, builder.tools, builder.budget
-    pool_bytes = sum(plan.reserved[name] for name in _POOL)
-    row_bytes = max(COUNTING_BYTES_PER_NODE, LAYING_OUT_BYTES_PER_ROW) * builder.table.num_rows
-    held_bytes = pool_bytes + plan.reserved.get("sampling", 0) + row_bytes  # by this process, which only waits
-    lists = set(plan.reserved) - set(plan.share.reserves) - {"sampling", *_POOL}
+    epochs = tuple(epoch for epoch in builder.samples.epochs if not builder.is_packed(epoch))
+    own_bytes = _own_bytes(plan, builder.table)
+    held_bytes = sum(own_bytes.values())
+    lists = set(plan.reserved) - set(plan.share.reserves) - set(own_bytes)
     process_bytes = held_bytes + sum(plan.reserved[name] for name in lists)
     most_bytes = budget.available_bytes + held_bytes
     processes = threads_that_fit(min(tools.processes, len(epochs)), most_bytes, lambda n: n * process_bytes)
@@ -128,15 +145,17 @@ def _pack_others(
         settings=builder.settings,
         disk_bytes=builder.disk_bytes,
         resident=resident,
-        traces=traces,
-        folder=folder,
-        scratch=scratch,
+        traces=builder.traces,
+        folder=builder.folder,
+        scratch=builder.scratch,
         budget_bytes=most_bytes // processes,
-        pool_bytes=pool_bytes,
+        pool_bytes=_pool_bytes(plan),
         engine=tools.engine,
     )
     with budget.reserve("packing epochs", processes * process_bytes - held_bytes):
-        run_job(job, traces, tools, threads=processes, here=1, progress=partial(builder.progress, "packing epochs"))
+        run_job(
+            job, builder.traces, tools, threads=processes, here=1, progress=partial(builder.progress, "packing epochs")
+        )
     steps, lines = job.take_notes()
     builder.steps += steps
     for line in lines:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,11 @@ from diskhop._native import BufferPool, Engine
 from diskhop.batches.trace import TraceSettings
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.io.atomic import write_file
 from diskhop.pipeline.pack_steps import LayoutBuilder, Samples
 from diskhop.plans import SampledPlan
 from diskhop.runtime.jobs import Share, SharedArray
 from diskhop.runtime.progress import silent
-from diskhop.runtime.tasks import TaskTools, process_name
+from diskhop.runtime.tasks import TaskTools, run_tasks, writer_name
 from diskhop.stores.packed.layout import epoch_file
 
 
@@ -30,9 +29,8 @@ class PackJob:
     """Epochs to pack, each once the resident rows are known.
 
     epochs: the epochs.
-    dataset, plan, samples, settings, disk_bytes: see LayoutBuilder.
+    dataset, plan, samples, settings, disk_bytes, traces, folder, scratch: see LayoutBuilder.
     resident: ids of the rows in memory.
-    traces, folder, scratch: see LayoutBuilder.build().
     budget_bytes, pool_bytes: memory of a process.
     engine: I/O engine.
     """
@@ -69,13 +67,17 @@ class PackJob:
             samples=self.samples,
             settings=self.settings,
             disk_bytes=self.disk_bytes,
+            traces=self.traces,
+            folder=self.folder,
+            scratch=self.scratch,
             progress=silent,
             log=lines.append,
-            tools=TaskTools(self.engine, pool=BufferPool(self.pool_bytes), process=process_name()),
+            tools=TaskTools(self.engine, pool=BufferPool(self.pool_bytes), writer=writer_name()),
         )
         epoch = self.epochs[number]
-        builder.pack_epoch(epoch, self.traces, self.folder, self.scratch, self.resident)
-        write_file(self._notes_path(epoch), json.dumps({"steps": builder.steps, "lines": lines}).encode())
+        builder.pack_epoch(epoch, self.resident)
+        notes = _Notes(self._notes_path(epoch).name, json.dumps({"steps": builder.steps, "lines": lines}))
+        run_tasks([notes], self.traces, builder.tools, threads=1)
 
     def take_notes(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the steps of all epochs, as in result.json, and their lines for people; remove the files."""
@@ -95,6 +97,17 @@ class PackJob:
 
     def _notes_path(self, epoch: int) -> Path:
         return self.traces / f"{epoch_file(epoch)}.notes"
+
+
+class _Notes(NamedTuple):
+    """The task that writes the notes of an epoch; those of the process that packed it stay."""
+
+    name: str
+    content: str
+
+    def write(self, path: Path, _tools: TaskTools) -> None:
+        """See tasks.Task."""
+        path.write_text(self.content)
 
 
 def _open_job(resident: SharedArray, **facts: Any) -> PackJob:

@@ -80,10 +80,6 @@ class Samples:
         return self.pass_of(epoch).trace_settings(dataset.hash)
 
 
-# Packs epochs, given the ids of the rows in memory.
-PackOthers = Callable[[tuple[int, ...], NodeIds], None]
-
-
 class _Step(NamedTuple):
     """A task that makes a file with a function."""
 
@@ -97,13 +93,16 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LayoutBuilder:
-    """Builds a packed layout; see pack_epochs().
+    """Builds a packed layout: the resident rows, then every epoch, then the manifest; see pack_epochs().
 
     dataset, table: the graph and its features.
     plan, budget: how to sample and read, and the memory for it.
     samples: the batches.
     settings: everything that determines the batches, per epoch.
     disk_bytes: bytes that the layout may take.
+    traces: folder of the traces.
+    folder: folder of the layout.
+    scratch: folder for temporary files.
     progress: called with step, done and total.
     log: called with a line per epoch before it is packed.
     tools: engine, fault injector and memory of the tasks.
@@ -117,49 +116,49 @@ class LayoutBuilder:
     samples: Samples
     settings: dict[int, TraceSettings]
     disk_bytes: int
+    traces: Path
+    folder: Path
+    scratch: Path
     progress: Progress
     log: Callable[[str], None]
     tools: TaskTools
     steps: list[dict[str, Any]] = field(default_factory=list)
 
-    def build(self, traces: Path, folder: Path, scratch: Path, pack_others: PackOthers | None = None) -> None:
-        """Make every missing file of `folder`, the manifest last.
-
-        traces: folder of the traces. scratch: folder for temporary files. pack_others: packs all epochs but the first,
-        once the resident rows are known; None: one after the other here.
-        """
-        first, *others = self.samples.epochs
-        resident = self._make_resident(first, traces, folder)
-        self.pack_epoch(first, traces, folder, scratch, resident)
-        missing = tuple(epoch for epoch in others if not (folder / epoch_file(epoch)).exists())
-        if pack_others is not None and len(missing) > 1:
-            pack_others(missing, resident)
-        for epoch in others:
-            self.pack_epoch(epoch, traces, folder, scratch, resident)
-        self._write_manifest(folder, resident)
-
-    def pack_epoch(self, epoch: int, traces: Path, folder: Path, scratch: Path, resident: NodeIds) -> None:
-        """Sample and pack an epoch, unless it is packed."""
-        packed, trace = folder / epoch_file(epoch), self._trace_path(traces, epoch)
-        if not packed.exists():
-            self._run(_Step(trace.name, partial(self._sample, epoch)), traces)
-            self._run(_Step(packed.name, partial(self._pack, epoch, trace, resident, scratch)), folder)
-        if trace.exists():  # make space for the next one
-            announce(self.tools.injector, "rename", trace)
-            trace.unlink()
-
-    def _make_resident(self, epoch: int, traces: Path, folder: Path) -> NodeIds:
-        """Choose and copy the rows in memory, by the trace of an epoch."""
-        if not (folder / HELD_IDS_FILE).exists():
-            trace = self._trace_path(traces, epoch)
-            self._run(_Step(trace.name, partial(self._sample, epoch)), traces)
-            self._run(_Step(HELD_IDS_FILE, partial(self._choose_resident, epoch, trace)), folder)
-        resident: NodeIds = np.fromfile(folder / HELD_IDS_FILE, "<i8")
-        self._run(_Step(HELD_FILE, partial(self._copy_resident, resident)), folder)
+    def make_resident(self) -> NodeIds:
+        """Choose and copy the rows in memory by the trace of the first epoch, unless that is done; return the ids."""
+        if not (self.folder / HELD_IDS_FILE).exists():
+            first = self.samples.epochs[0]
+            self._run(_Step(HELD_IDS_FILE, partial(self._choose_resident, first, self._sampled(first))), self.folder)
+        resident: NodeIds = np.fromfile(self.folder / HELD_IDS_FILE, "<i8")
+        self._run(_Step(HELD_FILE, partial(self._copy_resident, resident)), self.folder)
         return resident
 
-    def _trace_path(self, traces: Path, epoch: int) -> Path:
-        return traces / f"trace-{epoch}.bin"
+    def is_packed(self, epoch: int) -> bool:
+        """Return whether an epoch is packed."""
+        return (self.folder / epoch_file(epoch)).exists()
+
+    def pack_epoch(self, epoch: int, resident: NodeIds) -> None:
+        """Sample and pack an epoch, unless it is packed."""
+        if not self.is_packed(epoch):
+            pack = _Step(epoch_file(epoch), partial(self._pack, epoch, self._sampled(epoch), resident))
+            try:
+                self._run(pack, self.folder)
+            except OSError:
+                if not self.is_packed(epoch):  # else another process has packed it, and removed the trace
+                    raise
+        trace = self._trace_path(epoch)
+        if trace.exists():  # make space for the next one
+            announce(self.tools.injector, "rename", trace)
+            trace.unlink(missing_ok=True)
+
+    def _trace_path(self, epoch: int) -> Path:
+        return self.traces / f"trace-{epoch}.bin"
+
+    def _sampled(self, epoch: int) -> Path:
+        """Return the trace of an epoch; sample it if it is missing."""
+        trace = self._trace_path(epoch)
+        self._run(_Step(trace.name, partial(self._sample, epoch)), self.traces)
+        return trace
 
     def _run(self, step: _Step, folder: Path) -> None:
         run_tasks([step], folder, self.tools, threads=1)
@@ -224,7 +223,7 @@ class LayoutBuilder:
         num_bytes = len(resident) * self.table.row_bytes
         self._note("copy rows in memory", time.perf_counter() - started, counts.bytes_read, num_bytes)
 
-    def _pack(self, epoch: int, trace_path: Path, resident: NodeIds, scratch: Path, path: Path) -> None:
+    def _pack(self, epoch: int, trace_path: Path, resident: NodeIds, path: Path) -> None:
         started = time.perf_counter()
         trace = self._open_trace(epoch, trace_path)
         is_resident = np.zeros(self.table.num_rows, np.bool_)
@@ -253,7 +252,7 @@ class LayoutBuilder:
             done = min(done + 1, total)
             self.progress(f"packing epoch {epoch}", done, total)
 
-        counts = packer.pack(trace, chunks, path, scratch, keep_on, shared, trace.record, end)
+        counts = packer.pack(trace, chunks, path, self.scratch, keep_on, shared, trace.record, end)
         self.progress(f"packing epoch {epoch}", total, total)
         self._note(f"pack epoch {epoch}", counts.seconds, counts.bytes_read, counts.bytes_written)
 
@@ -277,8 +276,9 @@ class LayoutBuilder:
                 f"use --disk {-(-smallest // 1_000_000)}MB or more, a larger --cache or fewer --epochs"
             ) from None
 
-    def _write_manifest(self, folder: Path, resident: NodeIds) -> None:
-        epochs = []
+    def write_manifest(self, resident: NodeIds) -> None:
+        """Write the manifest, once all epochs are packed."""
+        folder, epochs = self.folder, []
         for epoch in self.samples.epochs:
             path = folder / epoch_file(epoch)
             settings = self.settings[epoch]

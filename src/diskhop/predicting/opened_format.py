@@ -53,9 +53,8 @@ class OpenedFormat:
         self.table = PredictionTable(dataset, outputs, tables, nodes, key, work, limits)
         self._format = _WRITERS[name](self.table, work)
         self.held_bytes = before_bytes - work.budget.available_bytes
-        self._facts = (name, dataset, outputs, dict(tables))
         self._nodes = nodes
-        self._others = (key, limits)
+        self._opened_with = (name, dataset, outputs, dict(tables), key, limits)
         self._work = work
 
     @property
@@ -78,9 +77,8 @@ class OpenedFormat:
         work = self._work
         return partial(
             _open_again,
-            self._facts,
+            *self._opened_with,
             nodes,
-            self._others,
             work.folder.path,
             work.tools.engine,
             work.budget.total_bytes,
@@ -89,9 +87,13 @@ class OpenedFormat:
 
 
 def _open_again(
-    facts: tuple[str, Dataset, Outputs, Mapping[TableName, RowTable]],
+    name: str,
+    dataset: Dataset,
+    outputs: Outputs,
+    tables: Mapping[TableName, RowTable],
+    key: str,
+    limits: OutputLimits | None,
     nodes: SharedArray | None,
-    others: tuple[str, OutputLimits | None],
     folder: Path,
     engine: Engine,
     memory_bytes: int,
@@ -101,4 +103,4 @@ def _open_again(
     # The process that plans reserves the memory of all.
     tools, budget = TaskTools(engine), Budget(memory_bytes)
     work = WorkTools(OpenedWorkFolder(folder), tools, budget, threads, silent, ExitStack())
-    return OpenedFormat(*facts, rows, *others, work)
+    return OpenedFormat(name, dataset, outputs, tables, rows, key, limits, work)

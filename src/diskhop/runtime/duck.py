@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from diskhop.budget import format_bytes
 from diskhop.errors import BudgetError, DestinationError, DiskhopError
 from diskhop.runtime.jobs import Share
+from diskhop.runtime.process import process_name
 
 # Prefixes of the messages by which a stream reports errors as text.
 _STREAM_ERRORS: dict[str, type[duckdb.Error]] = {
@@ -161,7 +161,7 @@ class Duck:
 
 def _open_share(memory_bytes: int, threads: int, spill: Path) -> Duck:
     # Separate folders, because the files of all processes have the same names, also those of other machines.
-    return Duck(memory_bytes, threads, spill.with_name(f"{spill.name}-{platform.node()}-{os.getpid()}"))
+    return Duck(memory_bytes, threads, spill.with_name(f"{spill.name}-{process_name()}"))
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 from diskhop._native import Engine
 from diskhop.errors import ConfigError
-from diskhop.runtime.array_job import ArrayDriver
+from diskhop.runtime.array_driver import ArrayDriver
 from diskhop.runtime.jobs import COPIED_ARRAY_BYTES, Executor, ExecutorKind, Resources, Threads
 from diskhop.runtime.ray_tasks import RayTasks
-from diskhop.runtime.workers import MOST_WORKERS, open_workers
+from diskhop.runtime.workers import open_workers
 
 EXECUTORS: Mapping[str, ExecutorKind] = {
     "threads": ExecutorKind(Threads),
@@ -37,11 +37,9 @@ def open_executor(
     choice: a name of EXECUTORS, for some with a place after a colon; "": threads, or processes if workers > 1.
     workers: number of processes; None: chosen. Raises ConfigError.
     """
-    name, colon, place = (choice or ("processes" if (workers or 1) > 1 else "threads")).partition(":")
+    name, colon, place = (choice or ("threads" if workers in (None, 1) else "processes")).partition(":")
     if name not in EXECUTORS or (colon and not (place and EXECUTORS[name].takes_place)):
         raise ConfigError(f"--executor '{choice}' is unknown; use {SPELLINGS}")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"--workers {workers} must be from 1 to {MOST_WORKERS}; 1 works in this process")
     return EXECUTORS[name].open(
         Resources(
             place=place,

@@ -1,10 +1,10 @@
 """Jobs: work with numbered parts that can be copied to other processes, and the executors that run the parts.
 
 An *executor* is a place where parts run: worker processes of this machine (workers.py), Ray (ray_tasks.py), or the
-indices of an array job (array_job.py). A *lane* runs one part at a time. Copies are pickled for processes that this one
-controls, and never contain data that a user supplied; plain.py writes them where others may read them. Objects with
-more than plain data define `for_workers`. Objects that must stay in this process, and large arrays, raise TypeError, as
-pickle does.
+indices of an array job (array_driver.py). A *lane* runs one part at a time. Copies are pickled for processes that this
+one controls, and never contain data that a user supplied; plain.py writes them where others may read them. Objects with
+more than plain data define `for_workers(share)`, which returns a function that makes the copy elsewhere. Objects that
+must stay in this process, and large arrays, raise TypeError, as pickle does.
 """
 
 from __future__ import annotations
@@ -42,6 +42,18 @@ class Job(Protocol):
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
         """Run a part; count receives how much is done, in a unit of the job."""
+
+
+def run_counted(job: Job, number: int) -> int:
+    """Run a part of a job; return what it counted."""
+    counted = 0
+
+    def count(done: int) -> None:
+        nonlocal counted
+        counted += done
+
+    job.run(number, count)
+    return counted
 
 
 class Lane(Protocol):
@@ -91,6 +103,11 @@ class Share:
         self._files.append(self.folder / f".shared-{len(self._files)}")
         return self._files[-1]
 
+    def require_copied(self, array: NDArray[Any]) -> None:
+        """Raise TypeError for an array that is too large to be copied."""
+        if array.nbytes > self.copied_array_bytes:
+            raise TypeError(f"an array of {array.nbytes} bytes stays in its process")
+
     def close(self) -> None:
         """Remove the files; existing mappings stay valid."""
         for path in self._files:
@@ -104,7 +121,7 @@ class SharedArray:
     array: NDArray[Any]
 
     def for_workers(self, share: Share) -> partial[SharedArray]:
-        """Write the array to a file for the workers (see Workers)."""
+        """Write the array to a file that all copies map (see the module)."""
         path = share.new_file()
         with destination_errors(path), path.open("wb") as file:
             file.write(np.ascontiguousarray(self.array).data)
@@ -137,7 +154,7 @@ class Resources:
 
     def several(self, most: int) -> int:
         """Return the number of processes, by default one per thread, at least two."""
-        return self.count or min(most, max(2, self.threads))
+        return min(most, max(2, self.threads)) if self.count is None else self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +234,7 @@ def portable_error(error: BaseException) -> BaseException:
     """Return the error if it can be pickled, else its text as a RuntimeError."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:
+    except Exception:  # whatever the error's own class raises: it is called with arguments that it may not take
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 
@@ -233,8 +250,8 @@ class _Pickler(pickle.Pickler):
         return "engine" if isinstance(obj, Engine) else None
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, np.ndarray) and obj.nbytes > self._share.copied_array_bytes:
-            raise TypeError(f"an array of {obj.nbytes} bytes stays in its process")
+        if isinstance(obj, np.ndarray):
+            self._share.require_copied(obj)
         for_workers = getattr(type(obj), "for_workers", None)
         return NotImplemented if for_workers is None else (for_workers(obj, self._share), ())
 

@@ -51,7 +51,7 @@ def encode_job(job: Job, share: Share) -> str:
 
 
 def decode_job(text: str, engine: Engine) -> Job:
-    """Return the copy of a job, with an engine of this process. Raises ConfigError for anything else than a job."""
+    """Return the copy of a job, with an engine of this process. Raises ConfigError for anything but a job."""
     try:
         job: Job = _Decoder(engine).decode(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
@@ -97,8 +97,9 @@ class _Encoder:
         if isinstance(value, PurePath):
             return {_KIND: "path", "path": str(value)}
         if isinstance(value, np.ndarray):
-            if value.nbytes > self._share.copied_array_bytes or value.dtype.hasobject:
-                raise TypeError(f"an array of {value.nbytes} bytes stays in its process")
+            if value.dtype.hasobject:
+                raise TypeError("an array of objects stays in its process")
+            self._share.require_copied(value)
             content = _text(np.ascontiguousarray(value).tobytes())
             return {_KIND: "array", "dtype": value.dtype.str, "shape": list(value.shape), "content": content}
         if isinstance(value, np.dtype):

@@ -1,4 +1,4 @@
-"""The process that an object with threads belongs to, and the parent that a process ends with.
+"""This process: its name, its folder, the parent that it ends with, and the objects with threads that belong to it.
 
 A fork copies an object without its threads.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import signal
 import weakref
 from typing import Any
@@ -21,6 +22,21 @@ _owned: weakref.WeakSet[Any] = weakref.WeakSet()
 def end_with_parent(number: signal.Signals) -> None:
     """Let the kernel send this process a signal when the thread that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def process_name() -> str:
+    """Return a name that no other process has, on any machine: for files of this process in a shared folder."""
+    return f"{platform.node()}-{os.getpid()}"
+
+
+def work_in(folder: str) -> None:
+    """Change the working directory to that of a command, which another machine may not have: raises ConfigError."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: {error.strerror}; the command runs there: run it in a folder that all machines share"
+        ) from error
 
 
 class OwnerProcess:

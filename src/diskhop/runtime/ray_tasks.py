@@ -21,8 +21,18 @@ from typing import Any, NamedTuple
 
 from diskhop.budget import format_bytes
 from diskhop.errors import ConfigError, WorkerError
-from diskhop.io.engine import open_engine
-from diskhop.runtime.jobs import InWorkerError, Job, Resources, copied, pickle_job, portable_error, unpickle_job
+from diskhop.io.engine import kind_of_engine, open_engine
+from diskhop.runtime.jobs import (
+    InWorkerError,
+    Job,
+    Resources,
+    copied,
+    pickle_job,
+    portable_error,
+    run_counted,
+    unpickle_job,
+)
+from diskhop.runtime.process import work_in
 
 MOST_TASKS = 1024
 # Attempts after the first where a worker or a machine dies.
@@ -67,13 +77,15 @@ class RayTasks:
                 yield ()
                 return
             processes, content = copy
-            engine = ("auto" if self._engine.name == "uring" else self._engine.name, self._engine.depth)
-            where = self._ray.put(_Copy(content, *engine, str(Path.cwd())))
+            where = self._ray.put(_Copy(content, kind_of_engine(self._engine), str(Path.cwd())))
             remote = self._ray.remote(_run_part).options(
                 num_cpus=self._cpus, memory=self._task_bytes, max_retries=_RETRIES
             )
-            # A reference in a list is passed as it is, so that each worker fetches a job once, not with each part.
-            submit = lambda number: remote.remote([where], where.hex(), number)  # noqa: E731
+
+            def submit(number: int) -> Any:
+                # A reference in a list is passed as it is, so that each worker fetches a job once, not with each part.
+                return remote.remote([where], where.hex(), number)
+
             yield [RayLane(self._ray, submit, self._running) for _ in range(processes)]
 
     def kill(self) -> None:
@@ -158,6 +170,11 @@ class RayLane:
         self._running.add(reference)
         try:
             done = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise WorkerError(
+                f"a Ray task cannot run ({reason}); install the same diskhop and Python on all machines of the cluster"
+            ) from error
         except self._ray.exceptions.RayError as error:
             raise WorkerError(
                 f"a Ray task ended {_RETRIES + 1} times before its work was done "
@@ -196,18 +213,17 @@ def _connection_error(address: str, why: str) -> ConfigError:
 
 
 class _Copy(NamedTuple):
-    """A job as it travels: its pickle, the engine to open, and the driver's working directory."""
+    """A job as it travels: its pickle, the kind of engine to open, and the driver's working directory."""
 
     content: bytes
-    engine: str
-    depth: int
+    engine: tuple[str, int]
     folder: str
 
 
 class _Done(NamedTuple):
     """Result of a part. counted: as Job counts. error, trace: None and "" unless it failed."""
 
-    counted: int
+    counted: int = 0
     error: BaseException | None = None
     trace: str = ""
 
@@ -217,21 +233,14 @@ _opened: dict[str, Job] = {}
 
 
 def _run_part(where: list[Any], key: str, number: int) -> _Done:
-    if key not in _opened:
-        import ray
-
-        copy = ray.get(where[0])
-        os.chdir(copy.folder)
-        _opened.clear()
-        _opened[key] = unpickle_job(copy.content, open_engine(copy.engine, copy.depth).engine)
-    counted = 0
-
-    def count(done: int) -> None:
-        nonlocal counted
-        counted += done
-
     try:
-        _opened[key].run(number, count)
+        if key not in _opened:
+            import ray
+
+            copy = ray.get(where[0])
+            work_in(copy.folder)
+            _opened.clear()
+            _opened[key] = unpickle_job(copy.content, open_engine(*copy.engine).engine)
+        return _Done(run_counted(_opened[key], number))
     except Exception as error:
-        return _Done(counted, portable_error(error), traceback.format_exc())
-    return _Done(counted)
+        return _Done(error=portable_error(error), trace=traceback.format_exc())

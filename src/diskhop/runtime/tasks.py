@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -37,6 +36,7 @@ from diskhop.io.atomic import (
 )
 from diskhop.io.locks import lock_directory
 from diskhop.runtime.jobs import Executor, Job, Lane, Share
+from diskhop.runtime.process import process_name
 
 # Names that start with a dot are not task outputs: other files of a stage, and folders next to the stages.
 _KEY_NAME = ".key"
@@ -51,7 +51,7 @@ class TaskTools:
     pool: memory for the engine's buffers.
     count: receives how much a task has done, in a unit of the stage.
     executor: where tasks may run; None for this process only.
-    process: part of the names of unfinished files; "" where no other process makes the same.
+    writer: part of the names of unfinished files; "" where no other process makes the same.
     """
 
     engine: Engine
@@ -59,7 +59,7 @@ class TaskTools:
     pool: BufferPool = field(default_factory=lambda: BufferPool(0))
     count: Callable[[int], None] = lambda _: None
     executor: Executor | None = None
-    process: str = ""
+    writer: str = ""
 
     @property
     def processes(self) -> int:
@@ -188,7 +188,7 @@ def run_tasks(
         tools = replace(tools, count=count)
     if progress is not None:
         progress(len(tasks) - len(missing), len(tasks))
-    stage = _Stage(missing, folder, tools, pool_bytes or 0)
+    stage = Stage(missing, folder, tools, pool_bytes or 0)
     at_once = min(threads, len(missing))
     run_job(stage, folder, tools, threads=at_once, here=at_once, progress=progress, num_done=len(tasks) - len(missing))
 
@@ -294,7 +294,7 @@ def _opened(
             yield partial(job.run, count=tools.count), here
 
 
-class _Stage:
+class Stage:
     """The tasks of a stage, run by number (see Job)."""
 
     def __init__(self, tasks: Sequence[Task], folder: Path, tools: TaskTools, pool_bytes: int) -> None:
@@ -312,26 +312,29 @@ class _Stage:
         """Run one task (see Job)."""
         _run(self._tasks[number], self._folder, replace(self._tools, count=count))
 
-    def for_workers(self, share: Share) -> partial[_Stage]:
+    def for_workers(self, share: Share) -> partial[Stage]:
         """Copy the tasks to another process, with its part of the pool (see jobs.py)."""
         return partial(
             _stage_in_worker, self._tasks, self._folder, self._tools.engine, self._pool_bytes // share.processes
         )
 
 
-def _stage_in_worker(tasks: Sequence[Task], folder: Path, engine: Engine, pool_bytes: int) -> _Stage:
-    tools = TaskTools(engine, pool=BufferPool(pool_bytes), process=process_name())
-    return _Stage(tasks, folder, tools, pool_bytes)
+def _stage_in_worker(tasks: Sequence[Task], folder: Path, engine: Engine, pool_bytes: int) -> Stage:
+    tools = TaskTools(engine, pool=BufferPool(pool_bytes), writer=writer_name())
+    return Stage(tasks, folder, tools, pool_bytes)
 
 
-def process_name() -> str:
-    """Return TaskTools.process of a part of a job: one that is taken for dead may write while another repeats it."""
-    return f"{platform.node()}-{os.getpid()}-{threading.get_ident()}."
+def writer_name() -> str:
+    """Return TaskTools.writer for this thread: a process that is taken for dead may write while another repeats a part.
+
+    Threads differ too, as indices of an array job may share a process.
+    """
+    return f"{process_name()}-{threading.get_ident()}."
 
 
 def _run(task: Task, folder: Path, tools: TaskTools) -> None:
     path = folder / task.name
-    partial = folder / f".{task.name}.{tools.process}partial"
+    partial = folder / f".{task.name}.{tools.writer}partial"
     with destination_errors(path):
         partial.unlink(missing_ok=True)  # left by a killed run
         try:

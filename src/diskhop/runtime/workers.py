@@ -21,7 +21,7 @@ from typing import Any
 
 from diskhop._native import Engine
 from diskhop.errors import ConfigError, WorkerError
-from diskhop.io.engine import open_engine
+from diskhop.io.engine import kind_of_engine, open_engine
 from diskhop.runtime.jobs import (
     COPIED_ARRAY_BYTES,
     InWorkerError,
@@ -46,9 +46,8 @@ _START = (
 class Workers:
     """Up to `count` worker processes, which end with the context.
 
-    threads: number of lanes in all workers, at least one per worker. copied_array_bytes: see Share. To copy an object
-    of a job with `for_workers(share)`, the worker calls the function that this returns. Raises ConfigError for an
-    invalid count.
+    threads: number of lanes in all workers, at least one per worker. copied_array_bytes: see Share. Raises ConfigError
+    for an invalid count.
     """
 
     def __init__(self, count: int, threads: int, engine: Engine, copied_array_bytes: int = COPIED_ARRAY_BYTES) -> None:
@@ -155,12 +154,13 @@ class _Worker:
 
     def __init__(self, num_lanes: int, engine: Engine) -> None:
         pipes = [Pipe() for _ in range(num_lanes)]
+        kind, depth = kind_of_engine(engine)
         command = _START.format(
             path=sys.path,
             parent=os.getpid(),
             pipes=[theirs.fileno() for _, theirs in pipes],
-            engine="auto" if engine.name == "uring" else engine.name,
-            depth=engine.depth,
+            engine=kind,
+            depth=depth,
         )
         try:
             self._process = subprocess.Popen(

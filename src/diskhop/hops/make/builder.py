@@ -161,12 +161,10 @@ class HopTableBuilder:
         with ExitStack() as stack:
             for name, num_bytes in self.plan.reserved.items():
                 stack.enter_context(self.budget.reserve(name, processes * num_bytes))
-            paths = {step.addend: self.whole.path(step.addend) if step.addend else None for step in hop.steps}
             job = HopJob(
                 hop=hop,
                 blocks=blocks,
                 outputs=wanted,
-                paths={**paths, hop.source: self.whole.path(hop.source)},
                 folder=self.whole.folder,
                 done=self.whole.done,
                 shape=shape,

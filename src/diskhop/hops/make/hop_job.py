@@ -6,8 +6,6 @@ a table. A block takes all memory and threads of its process.
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +20,8 @@ from diskhop.hops.make.passes import ColdEdges, Columns, Lists, Product, aligned
 from diskhop.hops.make.work_tables import Part, WorkTables
 from diskhop.hops.operators import Hop, Step
 from diskhop.hops.tables import TILE_COLUMNS, TableShape
-from diskhop.runtime.tasks import TaskTools, process_name
+from diskhop.runtime.process import process_name
+from diskhop.runtime.tasks import TaskTools, writer_name
 
 
 class NotFiniteError(Exception):
@@ -36,7 +35,6 @@ class HopJob:
     hop: the hop.
     blocks: (first tile, last tile + 1) of each block.
     outputs: tables that miss the columns of a block, by its first tile.
-    paths: the file of each table that is read, and "" for none.
     folder, done: see WorkTables.
     shape: layout of the tables.
     lists: neighbour lists.
@@ -55,7 +53,6 @@ class HopJob:
     hop: Hop
     blocks: Sequence[tuple[int, int]]
     outputs: Mapping[int, frozenset[str]]
-    paths: Mapping[str, Path | None]
     folder: Path
     done: Path
     shape: TableShape
@@ -81,10 +78,10 @@ class HopJob:
         """Make a block durable (see Job). Raises NotFiniteError."""
         if self.cold is not None and self._product is None:
             # Values of a block are a file, of which each process needs its own.
-            own = self.cold.values_path.with_name(f".values-{platform.node()}-{os.getpid()}")
+            own = self.cold.values_path.with_name(f"{self.cold.values_path.name}-{process_name()}")
             make_values_file(own, 4 * self.columns * self.cold.num_edges, TaskTools(self.engine))
             self.cold = replace(self.cold, values_path=own)
-        tools = TaskTools(self.engine, process=process_name())
+        tools = TaskTools(self.engine, writer=writer_name())
         with WorkTables(self.folder, self.done, self.shape, tools) as tables:
             self.write(number, tables)
             tables.settle()
@@ -94,7 +91,7 @@ class HopJob:
         first, end = self.blocks[number]
         product, info = self._open_product(), self.hop.operator.info
         product.load(
-            Columns(path=self._path(self.hop.source), shape=self.shape, first_tile=first),
+            Columns(path=tables.path(self.hop.source), shape=self.shape, first_tile=first),
             end - first,
             self.scale if info.is_symmetric else None,
             all_rows=info.self_weight != 0,
@@ -102,7 +99,8 @@ class HopJob:
         )
         part = Part(first, end, 0, self.shape.num_groups)
         for step in self.steps(number):
-            tables.write(step.output, part, partial(self._pass, product, part, step))
+            addend = tables.path(step.addend) if step.addend else None
+            tables.write(step.output, part, partial(self._pass, product, part, step, addend))
         self.num_sources = product.num_sources
 
     def steps(self, number: int) -> list[Step]:
@@ -123,21 +121,16 @@ class HopJob:
             )
         return self._product
 
-    def _pass(self, product: Product, part: Part, step: Step, path: Path) -> int:
+    def _pass(self, product: Product, part: Part, step: Step, addend: Path | None, path: Path) -> int:
         """Write a part of a table. Returns what its pages add to the checksum."""
         written = product.run(
             Columns(path=path, shape=self.shape, first_tile=part.first_tile),
             row_scale=self.scale,
             product_scale=step.product_scale,
             self_weight=self.self_weight,
-            addend=self.paths[step.addend],
+            addend=addend,
             addend_scale=step.addend_scale,
         )
         if len(written.bad_rows):
             raise NotFiniteError(written.bad_rows)
         return written.sum
-
-    def _path(self, table: str) -> Path:
-        path = self.paths[table]
-        assert path is not None, "every hop has a source"
-        return path
