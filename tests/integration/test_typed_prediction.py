@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from diskhop.io.faults import CrashInjector
 from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.predicting.batched.batches import PlannedLayer, plan_layer
 from diskhop.predicting.rows import ArrayRows
-from diskhop.predicting.streamed.spare_files import cut_file
+from diskhop.predicting.streamed.spare_files import SpareFiles, cut_file
 from diskhop.predicting.typed import tables as typed_tables
 from diskhop.predicting.typed.layers import TypedLayer
 from diskhop.runs.evaluate.classifier import evaluate_classifier
@@ -125,22 +125,30 @@ def test_bytes_depend_on_neither_memory_nor_threads_nor_a_crash(rgat: Path, tmp_
             assert not (after / ".out.work").exists()
 
 
-def test_files_of_finished_layers_may_be_removed_slowly(
+def test_work_folders_outlast_the_removal_of_their_files(
     small: tuple[HeteroData, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Files are removed in the background, here as late as may be: once the context that removes them ends."""
     run = train_run(small[1], tmp_path / "run", model="rgcn")
-    removed: list[Path] = []
+    ends, removed, leave = threading.Event(), list[Path](), SpareFiles.__exit__
 
-    def cut_slowly(path: Path, *arguments: Any) -> None:
-        time.sleep(0.2)
+    def cut_late(path: Path, *arguments: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            ends.wait()
+            removed.append(path)
         cut_file(path, *arguments)
-        removed.append(path)
 
-    monkeypatch.setattr("diskhop.predicting.streamed.spare_files.cut_file", cut_slowly)
-    predicted(run, tmp_path / "out")
-    num_removed = len(removed)
-    evaluate_run(run)
-    assert 0 < num_removed < len(removed)
+    def end(spares: SpareFiles, *error: Any) -> None:
+        ends.set()
+        leave(spares, *error)
+
+    monkeypatch.setattr("diskhop.predicting.streamed.spare_files.cut_file", cut_late)
+    monkeypatch.setattr(SpareFiles, "__exit__", end)
+    for write in (lambda: predicted(run, tmp_path / "out"), lambda: evaluate_run(run)):
+        ends.clear()
+        removed.clear()
+        write()
+        assert removed
     assert not [*tmp_path.rglob("*.work")]
 
 
