@@ -1,14 +1,15 @@
-"""Imports that crash before a change and are resumed: all must end with the same bytes."""
+"""Work that crashes before a change to the disk and is resumed: it must end with the same bytes."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from diskhop._native import CrashError
+from diskhop._native import CrashError, Engine
 from diskhop.dataset.verify import verify
 from diskhop.io.faults import CrashInjector, Lost
 from tests.graphs import folder_bytes
@@ -20,6 +21,45 @@ EVERY = pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.
 def crash_numbers(num_changes: int, every: int, lost: Lost) -> range:
     """Return every `every`-th of the changes, counted from 1: other ones where names are lost than where data is."""
     return range(1 if lost == "names" else 1 + every // 2, num_changes + 1, every)
+
+
+class Crash(NamedTuple):
+    """A crash, or the end of a run that makes fewer changes.
+
+    number: number of the change. after: folder as found on disk afterwards. finished: whether the run has finished.
+    """
+
+    number: int
+    after: Path
+    finished: bool
+
+
+def crashes_of(
+    folder: Path,
+    step: int,
+    lost: Lost,
+    run: Callable[[Path, Engine, CrashInjector], object],
+    prepare: Callable[[Path], object] = lambda _: None,
+) -> Iterator[Crash]:
+    """Crash before every `step`-th change, until a run finishes before it.
+
+    run: works in a new folder, with an engine and an injector. prepare: fills the folder before.
+    """
+    nth, finished = 0, False
+    while not finished:
+        nth += step
+        root, after = folder / f"{nth}", folder / f"after-{nth}"
+        root.mkdir()
+        after.mkdir()
+        prepare(root)
+        with CrashInjector(root, nth) as injector:
+            try:
+                run(root, Engine("threads", 1, injector.native), injector)
+                finished = True
+            except CrashError:
+                pass
+            injector.write_survivors(after, lost)
+        yield Crash(nth, after, finished)
 
 
 class Crashes:

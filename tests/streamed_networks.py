@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from diskhop.nn.layers.gat import GatLayer
 from diskhop.nn.layers.gcn import GcnLayer
 from diskhop.nn.layers.sage import SageLayer
 from diskhop.nn.models import Network, build_model
-from diskhop.planning.predict import StreamedPlan
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.streamed.run import StreamedRun
+from diskhop.predicting.typed.streamed import TypedStreamedRun
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.graphs import threads_engine
@@ -66,24 +67,28 @@ def build_network(model: str, in_dim: int, num_outputs: int, **options: Any) -> 
 
 
 def streamed(
-    dataset: Dataset,
-    network: Network,
+    dataset: Dataset, network: Network, work: Path, *, wanted: Sequence[int] = (3,), **options: Any
+) -> dict[int, NDArray[np.float32]]:
+    """The outputs of layers for all rows. options: see in_work_folder()."""
+    return in_work_folder(partial(StreamedRun, dataset=dataset, network=network), work, wanted=wanted, **options)
+
+
+def in_work_folder(
+    make_run: Callable[..., StreamedRun | TypedStreamedRun],
     work: Path,
     *,
-    wanted: Sequence[int] = (3,),
+    wanted: Sequence[int],
     memory_bytes: int = 1 << 26,
     threads: int = 1,
     engine: Engine | None = None,
     injector: Injector | None = None,
-    plans: list[StreamedPlan] | None = None,
+    plans: list[Any] | None = None,
     range_bytes: int = 1,
     keep: bool = False,
     progress: Progress = silent,
 ) -> dict[int, NDArray[np.float32]]:
-    """The outputs of layers for all rows, computed in a work folder that is removed unless it is kept."""
-    run = StreamedRun(
-        dataset=dataset,
-        network=network,
+    """The outputs of layers, computed in a work folder that is removed unless it is kept."""
+    run = make_run(
         wanted=frozenset(wanted),
         budget=Budget(memory_bytes),
         threads=threads,

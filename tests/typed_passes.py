@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,20 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import RGCNConv
 
 import diskhop
-from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.merge import MergeTools
-from diskhop.disk.model import assumed_disk_model
-from diskhop.io.atomic import Injector
 from diskhop.nn.typed.hetero_sage import HeteroSageLayer
 from diskhop.nn.typed.models import TypedOptions, build_typed_model
 from diskhop.nn.typed.network import TypedNetwork
 from diskhop.nn.typed.schema import TypedSchema
-from diskhop.planning.predict_typed import TypedPassesPlan
 from diskhop.predicting.typed.first_rows import GivenRows
 from diskhop.predicting.typed.relations import sums_relations
 from diskhop.predicting.typed.streamed import TypedStreamedRun
 from diskhop.protocols import neighbor_spec
-from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.sampling.samplers import merged_graph
 from tests.graphs import threads_engine
-from tests.streamed_networks import read_rows
+from tests.streamed_networks import in_work_folder
 
 # Rows of "b" are learned. Nothing leads to "c", whose rows are the same in every layer.
 FEATURE_DIMS = {"a": 7, "b": 0, "c": 3}
@@ -95,35 +91,11 @@ def make_relation_network(graph: Relations, model: str, num_outputs: int, hidden
 
 
 def in_passes(
-    graph: Relations,
-    network: TypedNetwork,
-    work: Path,
-    *,
-    wanted: Sequence[int] = (2,),
-    memory_bytes: int = 1 << 26,
-    threads: int = 1,
-    engine: Engine | None = None,
-    injector: Injector | None = None,
-    plans: list[TypedPassesPlan] | None = None,
-    range_bytes: int = 1,
+    graph: Relations, network: TypedNetwork, work: Path, *, wanted: Sequence[int] = (2,), **options: Any
 ) -> dict[int, NDArray[np.float32]]:
-    """The outputs of layers for all target nodes, computed in a work folder that is removed."""
-    run = TypedStreamedRun(
-        dataset=graph.dataset,
-        network=network,
-        given=graph.learned,
-        wanted=frozenset(wanted),
-        budget=Budget(memory_bytes),
-        threads=threads,
-        tools=TaskTools(engine or threads_engine(), injector),
-        disk=assumed_disk_model("threads", "small tests"),
-        range_bytes=range_bytes,
-    )
-    with WorkFolder(work, injector) as folder:
-        with run.compute(folder, (plans if plans is not None else []).append) as computed:
-            found = {number: read_rows(table) for number, table in computed.layers.items()}
-        folder.remove()
-    return found
+    """The outputs of layers for all target nodes. options: see in_work_folder()."""
+    make_run = partial(TypedStreamedRun, dataset=graph.dataset, network=network, given=graph.learned)
+    return in_work_folder(make_run, work, wanted=wanted, **options)
 
 
 def by_pyg(graph: Relations, network: TypedNetwork) -> list[NDArray[np.float64]]:

@@ -135,7 +135,7 @@ def test_what_was_parsed_is_not_parsed_again(
     assert most_saved == NUM_SLICES
 
 
-def test_a_source_that_changed_is_parsed_anew(
+def test_a_source_that_changed_is_parsed_again(
     tmp_path: Path, source: Path, text: bytes, limits: ImportLimits, parsed: list[str]
 ) -> None:
     source.write_bytes(gzip.compress(text + b"\n1"))

@@ -90,7 +90,7 @@ def test_after_any_crash_the_same_import_ends_the_same(
     assert least == 0
 
 
-def test_a_table_that_changed_is_read_anew(tmp_path: Path, source: Path, numbered: list[str]) -> None:
+def test_a_table_that_changed_is_read_again(tmp_path: Path, source: Path, numbered: list[str]) -> None:
     edges = source / "edges.csv.gz"
     text = gzip.decompress(edges.read_bytes())
     edges.write_bytes(gzip.compress(text + b"\nn1,n9,1,1"))

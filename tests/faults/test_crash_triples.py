@@ -97,7 +97,7 @@ def test_after_any_crash_the_same_import_ends_the_same(
     assert most_saved == num_slices
 
 
-def test_a_source_that_changed_is_parsed_anew(tmp_path: Path, source: Path, parsed: list[str]) -> None:
+def test_a_source_that_changed_is_parsed_again(tmp_path: Path, source: Path, parsed: list[str]) -> None:
     part = next(source.glob("train.*"))
     text = gzip.decompress(part.read_bytes())
     part.write_bytes(gzip.compress(text + b"\n1\t2"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
+from diskhop._native import Engine, FaultInjector, FaultRule
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DestinationError, DiskhopError
@@ -15,6 +15,7 @@ from diskhop.exporting.formats import EXPORTS, export_dataset
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.run import import_graph
 from diskhop.io.faults import CrashInjector, Lost
+from tests.crashes import crashes_of
 from tests.graphs import folder_bytes, make_dataset, memory_folder, threads_engine
 
 
@@ -64,26 +65,17 @@ def test_every_change_that_fails_is_one_line_and_leaves_nothing(
 def test_a_crash_leaves_nothing_or_all(folder: Path, format_name: str, lost: Lost) -> None:
     dataset = moved_dataset(folder)
     whole = export_dataset(dataset, folder / "whole", format_name=format_name, engine=threads_engine())
-    nth, finished = 0, False
-    while not finished:
-        nth += 1
-        root, survivors = folder / f"{nth}", folder / f"after-{nth}"
-        root.mkdir()
-        survivors.mkdir()
-        with CrashInjector(root, nth) as injector:
-            engine = Engine("threads", 1, injector.native)
-            try:
-                export_dataset(dataset, root / "out", format_name=format_name, engine=engine, injector=injector)
-                finished = True
-            except CrashError:
-                pass
-            injector.write_survivors(survivors, lost)
-        if (survivors / "out").exists():
-            assert folder_bytes(survivors / "out") == folder_bytes(whole.path)
+
+    def run(root: Path, engine: Engine, injector: CrashInjector) -> None:
+        export_dataset(dataset, root / "out", format_name=format_name, engine=engine, injector=injector)
+
+    for _, after, finished in crashes_of(folder, 1, lost, run):
+        if (after / "out").exists():
+            assert folder_bytes(after / "out") == folder_bytes(whole.path)
         else:
             assert not finished
-            export_dataset(dataset, survivors / "out", format_name=format_name, engine=threads_engine())
-        assert [path.name for path in survivors.iterdir()] == ["out"]
+            export_dataset(dataset, after / "out", format_name=format_name, engine=threads_engine())
+        assert [path.name for path in after.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("format_name", EXPORTS)

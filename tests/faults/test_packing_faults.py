@@ -1,4 +1,4 @@
-"""Packing that stopped anywhere is gone on with by the same call, and gives the same bytes; a full disk says so."""
+"""Packing that stopped anywhere is resumed by the same call, and gives the same bytes; a full disk says so."""
 
 from __future__ import annotations
 

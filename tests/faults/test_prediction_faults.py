@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
+from diskhop._native import Engine, FaultInjector, FaultRule
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DestinationError, DiskhopError
 from diskhop.io.faults import CrashInjector, Lost
 from diskhop.predicting.sizes import FORMATS
+from tests.crashes import crashes_of
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 from tests.predictions import TINY, check_manifest, node_dataset, rows_of, write
 
@@ -37,41 +39,25 @@ def test_a_crash_leaves_nothing_or_all_and_resumes(
     folder: Path, dataset: Dataset, format_name: str, lost: Lost, step: int
 ) -> None:
     tables = rows_of(dataset)
-    write(folder / "whole", dataset, tables, format_name=format_name, limits=TINY)
+    options: dict[str, Any] = {"format_name": format_name, "limits": TINY}
+    write(folder / "whole", dataset, tables, **options)
     expected = folder_bytes(folder / "whole")
-    nth, finished = 0, False
-    while not finished:
-        nth += step
-        root, after = folder / f"{nth}", folder / f"after-{nth}"
-        root.mkdir()
-        after.mkdir()
-        with CrashInjector(root, nth) as injector:
-            engine = Engine("threads", 1, injector.native)
-            try:
-                write(
-                    root / "out",
-                    dataset,
-                    tables,
-                    format_name=format_name,
-                    limits=TINY,
-                    engine=engine,
-                    injector=injector,
-                    threads=1,
-                )
-                finished = True
-            except CrashError:
-                pass
-            injector.write_survivors(after, lost)
+
+    def run(root: Path, engine: Engine, injector: CrashInjector) -> None:
+        write(root / "out", dataset, tables, engine=engine, injector=injector, threads=1, **options)
+
+    for crash in crashes_of(folder, step, lost, run):
+        after = crash.after
         was_there = (after / "out").exists()
         if not was_there:
-            assert not finished
-            write(after / "out", dataset, tables, format_name=format_name, limits=TINY)
+            assert not crash.finished
+            write(after / "out", dataset, tables, **options)
         assert folder_bytes(after / "out") == expected
         check_manifest(after / "out")
         # The work folder goes after the predictions have come: a crash between them leaves both.
         assert {path.name for path in after.iterdir()} - {".out.work"} == {"out"}
         assert was_there or not (after / ".out.work").exists()
-    assert nth > 40
+    assert crash.number > 40
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -80,38 +66,22 @@ def test_a_crash_while_others_are_replaced_leaves_one_or_the_other(
     folder: Path, dataset: Dataset, format_name: str, lost: Lost
 ) -> None:
     tables, newer = rows_of(dataset), rows_of(dataset, seed=1)
+    options: dict[str, Any] = {"format_name": format_name, "limits": TINY}
     expected = []
     for number, rows in enumerate((tables, newer)):
-        write(folder / f"whole-{number}", dataset, rows, format_name=format_name, limits=TINY, key=str(number))
+        write(folder / f"whole-{number}", dataset, rows, key=str(number), **options)
         expected.append(folder_bytes(folder / f"whole-{number}"))
-    nth, finished = 0, False
-    while not finished:
-        nth += 3
-        root, after = folder / f"{nth}", folder / f"after-{nth}"
-        root.mkdir()
-        after.mkdir()
-        write(root / "out", dataset, tables, format_name=format_name, limits=TINY, key="0")
-        with CrashInjector(root, nth) as injector:
-            engine = Engine("threads", 1, injector.native)
-            try:
-                write(
-                    root / "out",
-                    dataset,
-                    newer,
-                    format_name=format_name,
-                    limits=TINY,
-                    engine=engine,
-                    injector=injector,
-                    threads=1,
-                    key="1",
-                    overwrite=True,
-                )
-                finished = True
-            except CrashError:
-                pass
-            injector.write_survivors(after, lost)
+    replacing: dict[str, Any] = {"key": "1", "overwrite": True, **options}
+
+    def prepare(root: Path) -> None:
+        write(root / "out", dataset, tables, key="0", **options)
+
+    def run(root: Path, engine: Engine, injector: CrashInjector) -> None:
+        write(root / "out", dataset, newer, engine=engine, injector=injector, threads=1, **replacing)
+
+    for _, after, _ in crashes_of(folder, 3, lost, run, prepare):
         assert folder_bytes(after / "out") in expected
-        write(after / "out", dataset, newer, format_name=format_name, limits=TINY, key="1", overwrite=True)
+        write(after / "out", dataset, newer, **replacing)
         assert folder_bytes(after / "out") == expected[1]
         assert [path.name for path in after.iterdir()] == ["out"]
 

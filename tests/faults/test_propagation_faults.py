@@ -1,4 +1,4 @@
-"""Propagation that stopped anywhere is gone on with by the same call, whatever its budget, and gives the same bytes."""
+"""Propagation that stopped anywhere is resumed by the same call, whatever its budget, and gives the same bytes."""
 
 from __future__ import annotations
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from diskhop._native import CrashError, Engine
+from diskhop._native import Engine
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import PredictionError
 from diskhop.io.faults import CrashInjector, Lost
 from tests.batched import build_graph
+from tests.crashes import crashes_of
 from tests.graphs import memory_folder
 from tests.streamed_networks import build_network, streamed
 
@@ -52,33 +54,17 @@ def test_a_crash_anywhere_resumes_with_the_same_bytes(
     dataset = small_graph(folder)
     network = build_network(model, 6, 4, layers=2, hidden=6, heads=1)
     expected = streamed(dataset, network, folder / "whole", wanted=(1, 2))
-    nth, finished = 0, False
-    while not finished:
-        nth += step
-        root, after = folder / f"{nth}", folder / f"after-{nth}"
-        root.mkdir()
-        after.mkdir()
-        with CrashInjector(root, nth) as injector:
-            engine = Engine("threads", 1, injector.native)
-            try:
-                streamed(
-                    dataset,
-                    network,
-                    root / "work",
-                    wanted=(1, 2),
-                    memory_bytes=memory_bytes,
-                    engine=engine,
-                    injector=injector,
-                )
-                finished = True
-            except CrashError:
-                pass
-            injector.write_survivors(after, lost)
+
+    def run(root: Path, engine: Engine, injector: CrashInjector) -> None:
+        options: dict[str, Any] = {"memory_bytes": memory_bytes, "engine": engine, "injector": injector}
+        streamed(dataset, network, root / "work", wanted=(1, 2), **options)
+
+    for crash in crashes_of(folder, step, lost, run):
         # The budget of the resumed call is another one.
-        found = streamed(dataset, network, after / "work", wanted=(1, 2), memory_bytes=1 << 25)
+        found = streamed(dataset, network, crash.after / "work", wanted=(1, 2), memory_bytes=1 << 25)
         for number, rows in expected.items():
             np.testing.assert_array_equal(found[number], rows)
-    assert nth > 20
+    assert crash.number > 20
 
 
 def test_values_that_are_not_finite_are_named_by_layer_and_node(folder: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from diskhop._native import CrashError, Engine
+from diskhop._native import Engine
 from diskhop.errors import PredictionError
 from diskhop.io.faults import CrashInjector, Lost
+from tests.crashes import crashes_of
 from tests.graphs import memory_folder
 from tests.typed_passes import in_passes, make_relation_network, make_relations
 
@@ -34,33 +36,17 @@ def test_a_crash_anywhere_resumes_with_the_same_bytes(
         graph = make_relations(folder, COUNTS, num_edges=9000, hidden=6)
         network = make_relation_network(graph, "hetero-sage", num_outputs, 6)
         expected = in_passes(graph, network, folder / "whole", wanted=(1, 2))
-        nth, finished = 0, False
-        while not finished:
-            nth += step
-            root, after = folder / f"{nth}", folder / f"after-{nth}"
-            root.mkdir()
-            after.mkdir()
-            with CrashInjector(root, nth) as injector:
-                engine = Engine("threads", 1, injector.native)
-                try:
-                    in_passes(
-                        graph,
-                        network,
-                        root / "work",
-                        wanted=(1, 2),
-                        memory_bytes=memory_bytes,
-                        engine=engine,
-                        injector=injector,
-                    )
-                    finished = True
-                except CrashError:
-                    pass
-                injector.write_survivors(after, lost)
+
+        def run(root: Path, engine: Engine, injector: CrashInjector) -> None:
+            options: dict[str, Any] = {"memory_bytes": memory_bytes, "engine": engine, "injector": injector}
+            in_passes(graph, network, root / "work", wanted=(1, 2), **options)
+
+        for crash in crashes_of(folder, step, lost, run):
             # The budget of the resumed call is another one.
-            found = in_passes(graph, network, after / "work", wanted=(1, 2), memory_bytes=1 << 25)
+            found = in_passes(graph, network, crash.after / "work", wanted=(1, 2), memory_bytes=1 << 25)
             for number, rows in expected.items():
                 np.testing.assert_array_equal(found[number], rows)
-        assert nth > 100
+        assert crash.number > 100
 
 
 def test_values_that_are_not_finite_are_named_by_layer_and_node(tmp_path: Path) -> None:

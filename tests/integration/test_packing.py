@@ -184,7 +184,7 @@ def test_a_smaller_cache_than_the_layout_was_made_for_does_not_use_it(dataset: D
     assert any("--cache 1 KB" in reason and "is not used" in reason for reason in told.reasons)
 
 
-def test_a_dataset_made_anew_has_no_use_for_an_old_layout(tmp_path: Path) -> None:
+def test_a_dataset_made_again_has_no_use_for_an_old_layout(tmp_path: Path) -> None:
     old = small_graph(tmp_path / "graph")
     path = pack_small(old, tmp_path / "scratch").layout.path
     shutil.rmtree(tmp_path / "graph")
@@ -220,7 +220,7 @@ def test_a_damaged_layout_is_refused_by_the_file(dataset: Dataset, tmp_path: Pat
     told = Told()
     options = {**OPTIONS, "store": "packed", "scratch": str(tmp_path), "callbacks": [told]}
     if name == "layout.json" or (name == "epoch-0.bin" and damage != "flipped"):
-        # It is not taken for one; the run goes on without.
+        # It is not taken for one; the run continues without.
         assert train(dataset, **options).result["plan"]["layout"] == ""
         assert (damage == "gone" and name == "layout.json") or any("is not used" in reason for reason in told.reasons)
     else:

@@ -350,7 +350,7 @@ def test_features_are_the_dataset_s_rows(dataset: Dataset) -> None:
         np.testing.assert_array_equal(batch.x.numpy(), expected[batch.sampled.node_ids])
 
 
-def test_epochs_and_purposes_draw_anew(dataset: Dataset) -> None:
+def test_epochs_and_purposes_draw_again(dataset: Dataset) -> None:
     plan = plan_for(dataset)
     first, second = run_all(dataset, plan, epoch=0), run_all(dataset, plan, epoch=1)
     assert any(

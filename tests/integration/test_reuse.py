@@ -114,7 +114,7 @@ def test_every_epoch_has_the_batches_of_the_first_in_an_order_of_its_own(
     orders = [tuple(number for number, _ in epoch) for epoch in epochs]
     assert len(set(orders)) == EPOCHS
     assert [epoch["loss"] for epoch in trained.result["epochs"]] == expected_losses
-    # Dropout is drawn anew: a batch seen again is not the same step.
+    # Dropout is random again: the same batch is not the same step.
     assert len(set(expected_losses)) == EPOCHS
 
 
@@ -123,7 +123,7 @@ def test_batches_as_they_are_finished_are_those_of_the_first_too(dataset: Datase
     assert all(sorted(epoch) == sorted(first) for epoch in others)
 
 
-def test_without_it_every_epoch_draws_anew(dataset: Dataset) -> None:
+def test_without_it_every_epoch_draws_again(dataset: Dataset) -> None:
     epochs, trained = epochs_of(dataset, reuse=False)
     digests = [digest for epoch in epochs for _, digest in epoch]
     assert len(set(digests)) == len(digests)

@@ -130,7 +130,8 @@ def test_work_folders_outlast_the_removal_of_their_files(
 ) -> None:
     """Files are removed in the background, here as late as may be: once the context that removes them ends."""
     run = train_run(small[1], tmp_path / "run", model="rgcn")
-    ends, removed, leave = threading.Event(), list[Path](), SpareFiles.__exit__
+    ends, removed = threading.Event(), list[Path]()
+    leave: Any = SpareFiles.__exit__
 
     def cut_late(path: Path, *arguments: Any) -> None:
         if threading.current_thread() is not threading.main_thread():

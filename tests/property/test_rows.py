@@ -295,7 +295,7 @@ def test_source_and_destination_must_not_overlap() -> None:
 def peak_bytes(work: Callable[[], object]) -> int:
     """Bytes by which the process grows at most while this works."""
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again
     except OSError as error:
         pytest.skip(f"the peak of resident memory cannot be reset here: {error}")
     before = psutil.Process().memory_info().rss

@@ -1,10 +1,14 @@
-"""Sizes of parts, workers and steps, which every plan of passes over neighbour lists has."""
+"""Sizes of parts, workers and steps, which every plan of passes over neighbour lists has, and what it costs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from diskhop.plans import PlannedSteps, RunPlan, StepPlan
+from diskhop.disk.model import DiskModel
+from diskhop.planning.predict_costs import StepCost
+from diskhop.plans import PlannedSteps, Prediction, RunPlan, StepPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +41,22 @@ class PassesPlan(PlannedSteps, RunPlan):
     def threads_per_worker(self) -> int:
         """Threads of each worker."""
         return max(1, self.threads // self.workers)
+
+
+PlanT = TypeVar("PlanT", bound=PassesPlan)
+
+
+def with_costs(plan: PlanT, costs: Sequence[StepCost], disk: DiskModel) -> PlanT:
+    """Return a plan with its steps, and with their predicted time and I/O."""
+    plan = replace(plan, steps=tuple(cost.planned(disk) for cost in costs))
+    cores_seconds = sum(cost.total_core_seconds for cost in costs)
+    predicted = Prediction(
+        epoch_seconds=plan.seconds,
+        io_seconds=disk.sequential_seconds(plan.bytes_read, plan.bytes_written),
+        cores_seconds=cores_seconds,
+        compute_seconds=cores_seconds,
+        bytes_read=plan.bytes_read,
+        bytes_written=plan.bytes_written,
+        disk_bytes=plan.work_bytes,
+    )
+    return replace(plan, predicted=predicted)

@@ -8,7 +8,7 @@ layer's products at once; those of earlier ones are written, and read again with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from diskhop.budget import Budget, format_bytes
 from diskhop.disk.model import DiskModel
 from diskhop.hops.tables import TILE_COLUMNS
-from diskhop.planning.passes_plan import PassesPlan
+from diskhop.planning.passes_plan import PassesPlan, with_costs
 from diskhop.planning.predict_choice import Room, choose_sizes
 from diskhop.planning.predict_costs import StepCost, first_step, layer_steps
 from diskhop.planning.predict_sizes import (
@@ -29,7 +29,6 @@ from diskhop.planning.predict_sizes import (
     reading_outputs_bytes,
     sums_memory,
 )
-from diskhop.plans import Prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +41,11 @@ class StreamedPlan(PassesPlan):
 
     layers: tuple[LayerPlan, ...]
     fills_first_block: bool = False
+
+    @property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        """Tiles of each block of every layer."""
+        return tuple(layer.blocks for layer in self.layers)
 
     def __str__(self) -> str:
         passes = sum(layer.num_blocks for layer in self.layers)
@@ -106,21 +110,10 @@ def plan_streamed(
         stretch_edges=sizes.stretch_edges,
         # Steps with products have one pass, and take no more for it than they are planned to.
         pool_bytes=sum(reserved.values()) - max(phase.get("column block", 0) for phase in phases),
-        steps=tuple(cost.planned(disk) for cost in costs),
         work_bytes=_work_bytes(work, layers),
         result_bytes=_result_bytes(work),
     )
-    cores_seconds = sum(cost.total_core_seconds for cost in costs)
-    predicted = Prediction(
-        epoch_seconds=plan.seconds,
-        io_seconds=disk.sequential_seconds(plan.bytes_read, plan.bytes_written),
-        cores_seconds=cores_seconds,
-        compute_seconds=cores_seconds,
-        bytes_read=plan.bytes_read,
-        bytes_written=plan.bytes_written,
-        disk_bytes=plan.work_bytes,
-    )
-    return replace(plan, predicted=predicted)
+    return with_costs(plan, costs, disk)
 
 
 def _layer_plan(work: StreamedWork, number: int, blocks: tuple[int, ...]) -> LayerPlan:

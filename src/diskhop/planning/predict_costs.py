@@ -25,7 +25,7 @@ _WORKERS_POWER, _THREADS_POWER = 0.8, 0.5
 # lost unless there is another worker to compute meanwhile.
 _WAITING_SHARE = 0.15
 # Calls from Python: for a part with products, for one with sums alone, and for a stretch of edges.
-PART_SECONDS, SUMMED_PART_SECONDS, STRETCH_SECONDS = 0.4e-3, 0.2e-3, 0.1e-3
+_PART_SECONDS, _SUMMED_PART_SECONDS, _STRETCH_SECONDS = 0.4e-3, 0.2e-3, 0.1e-3
 
 # Numbers of some ways to cut a layer into blocks, int64 or float64; or one number for all.
 Each = NDArray[Any] | float
@@ -71,8 +71,7 @@ def first_step(work: StreamedWork, sizes: Sizes, threads: int) -> StepCost:
     """Return the step that makes table 0 of the features."""
     graph = work.graph
     read, written = graph.num_nodes * graph.feature_row_bytes, graph.tile_bytes(work.table_tiles(0))
-    computing = products_seconds(_row_flops(work, 0), graph, sizes, threads)
-    computing += parts_seconds(graph, sizes.part_rows, sizes, PART_SECONDS)
+    computing = table_seconds(_row_flops(work, 0), graph, sizes, threads)
     return StepCost("read features", read, written, 0, computing)
 
 
@@ -86,8 +85,7 @@ def layer_steps(
     shape, graph = work.layers[number], work.graph
     name, lists = f"layer {number + 1}", graph.lists_bytes
     out, own = graph.tile_bytes(work.table_tiles(number + 1)), graph.tile_bytes(shape.own_tiles)
-    streaming = -(-graph.num_edges // sizes.stretch_edges) * STRETCH_SECONDS / sizes.workers
-    summed_parts = streaming + parts_seconds(graph, sizes.summed_rows, sizes, SUMMED_PART_SECONDS)
+    summed_parts = pass_seconds(graph, sizes.summed_rows, sizes)
     steps = []
     if shape.score_tiles:
         scores, norms = graph.tile_bytes(2 * shape.score_tiles), graph.tile_bytes(2 * shape.score_tiles)
@@ -97,10 +95,8 @@ def layer_steps(
     before, filled = others * graph.tile_bytes(1), last * graph.tile_bytes(1)
     summing = sums_seconds(graph, num_others, others, sizes.summed_rows, sizes, threads) + num_others * summed_parts
     steps.append(StepCost(f"{name}: first sums", before + num_others * lists, before, before, summing))
-    computing = sums_seconds(graph, 1, last, sizes.part_rows, sizes, threads) + products_seconds(
-        _row_flops(work, number + 1), graph, sizes, threads
-    )
-    computing = computing + parts_seconds(graph, sizes.part_rows, sizes, PART_SECONDS)
+    computing = sums_seconds(graph, 1, last, sizes.part_rows, sizes, threads)
+    computing = computing + table_seconds(_row_flops(work, number + 1), graph, sizes, threads)
     steps.append(StepCost(name, filled + lists + before + own, out, filled, computing))
     return steps
 
@@ -121,13 +117,20 @@ def sums_seconds(graph: GraphCounts, num_blocks: Each, tiles: Each, rows: int, s
     return one_core / _busy_cores(graph, rows, sizes.workers, threads, _WORKERS_POWER)
 
 
-def products_seconds(row_flops: float, graph: GraphCounts, sizes: Sizes, threads: int) -> float:
-    """Return the time of the products for a table."""
+def pass_seconds(graph: GraphCounts, rows: int, sizes: Sizes) -> float:
+    """Return the time of the calls of a pass over the lists, in parts of some rows whose sums are written."""
+    streaming = -(-graph.num_edges // sizes.stretch_edges) * _STRETCH_SECONDS / sizes.workers
+    return streaming + _parts_seconds(graph, rows, sizes, _SUMMED_PART_SECONDS)
+
+
+def table_seconds(row_flops: float, graph: GraphCounts, sizes: Sizes, threads: int) -> float:
+    """Return the time of the products and the calls for a table."""
     one_core = graph.num_nodes * row_flops / FLOPS_PER_SECOND
-    return one_core / _busy_cores(graph, sizes.part_rows, sizes.workers, threads, 1.0)
+    products = one_core / _busy_cores(graph, sizes.part_rows, sizes.workers, threads, 1.0)
+    return products + _parts_seconds(graph, sizes.part_rows, sizes, _PART_SECONDS)
 
 
-def parts_seconds(graph: GraphCounts, rows: int, sizes: Sizes, seconds: float) -> float:
+def _parts_seconds(graph: GraphCounts, rows: int, sizes: Sizes, seconds: float) -> float:
     """Return the time of the calls for all parts of some rows."""
     return -(-graph.num_nodes // rows) * seconds / sizes.workers
 

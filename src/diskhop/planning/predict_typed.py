@@ -8,7 +8,7 @@ step* makes a table of one node type, row by row: of features, or of means and t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -19,17 +19,9 @@ from diskhop.hops.make.passes import PIECE_EDGES, aligned_bytes
 from diskhop.hops.stream.features import reading_features_bytes
 from diskhop.hops.stream.parts import band_bytes
 from diskhop.hops.tables import TILE_COLUMNS, TILE_ROWS
-from diskhop.planning.passes_plan import PassesPlan
+from diskhop.planning.passes_plan import PassesPlan, with_costs
 from diskhop.planning.predict_choice import doubled, stretches_that_fit
-from diskhop.planning.predict_costs import (
-    PART_SECONDS,
-    STRETCH_SECONDS,
-    SUMMED_PART_SECONDS,
-    StepCost,
-    parts_seconds,
-    products_seconds,
-    sums_seconds,
-)
+from diskhop.planning.predict_costs import StepCost, pass_seconds, sums_seconds, table_seconds
 from diskhop.planning.predict_sizes import (
     GraphCounts,
     Sizes,
@@ -37,7 +29,6 @@ from diskhop.planning.predict_sizes import (
     reading_outputs_bytes,
     table_bytes,
 )
-from diskhop.plans import Prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +68,7 @@ class SumsStep:
             lists += num_blocks * each.lists_bytes
             written += each.tile_bytes(self.num_tiles)
             seconds += float(sums_seconds(each, num_blocks, self.num_tiles, sizes.part_rows, sizes, threads))
-            calls = -(-each.num_edges // sizes.stretch_edges) * STRETCH_SECONDS / sizes.workers
-            seconds += num_blocks * (calls + parts_seconds(each, sizes.part_rows, sizes, SUMMED_PART_SECONDS))
+            seconds += num_blocks * pass_seconds(each, sizes.part_rows, sizes)
         return StepCost(self.name, filled + lists, written, filled, seconds)
 
 
@@ -88,7 +78,8 @@ class RowsStep:
 
     name: name of the step.
     num_rows: rows.
-    feature_row_bytes, feature_dim: bytes of a feature row on disk, and its values; 0 where none are read.
+    feature_row_bytes: bytes of a feature row on disk; 0 where none is stored.
+    feature_dim: values of a feature row, stored or not; 0 where the table is made of others.
     read_tiles: tiles of the tables that are read.
     out_tiles: tiles of the table.
     widest: most values of a row in a product.
@@ -124,8 +115,7 @@ class RowsStep:
             feature_row_bytes=self.feature_row_bytes,
             feature_dim=self.feature_dim,
         )
-        seconds = products_seconds(self.flops, rows, sizes, threads)
-        seconds += parts_seconds(rows, sizes.part_rows, sizes, PART_SECONDS)
+        seconds = table_seconds(self.flops, rows, sizes, threads)
         read = self.num_rows * self.feature_row_bytes + rows.tile_bytes(self.read_tiles)
         return StepCost(self.name, read, rows.tile_bytes(self.out_tiles), 0, seconds)
 
@@ -236,21 +226,10 @@ def plan_typed_passes(
         product_rows=sizes.product_rows,
         stretch_edges=sizes.stretch_edges,
         pool_bytes=max(0, sum(reserved.values()) - sum(kept)),
-        steps=tuple(cost.planned(disk) for cost in chosen.costs),
         work_bytes=work.work_bytes,
         result_bytes=work.result_bytes,
     )
-    cores_seconds = sum(cost.total_core_seconds for cost in chosen.costs)
-    predicted = Prediction(
-        epoch_seconds=plan.seconds,
-        io_seconds=disk.sequential_seconds(plan.bytes_read, plan.bytes_written),
-        cores_seconds=cores_seconds,
-        compute_seconds=cores_seconds,
-        bytes_read=plan.bytes_read,
-        bytes_written=plan.bytes_written,
-        disk_bytes=plan.work_bytes,
-    )
-    return replace(plan, predicted=predicted)
+    return with_costs(plan, chosen.costs, disk)
 
 
 def _sizes(work: TypedWork, memory_bytes: int, threads: int) -> Iterator[Sizes]:

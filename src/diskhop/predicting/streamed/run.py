@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,13 +19,13 @@ from diskhop.hops.make.lists import dataset_lists
 from diskhop.hops.make.passes import Lists
 from diskhop.hops.make.tiles import format_ids
 from diskhop.hops.stream.scan import Scan, ScannedLists, read_scan, scanning_bytes
-from diskhop.io.atomic import write_file
 from diskhop.nn.layers.network import Network
 from diskhop.nn.reproducible import reproducible
 from diskhop.planning.predict import StreamedPlan, plan_streamed
 from diskhop.planning.predict_sizes import GraphCounts, StreamedWork, reading_outputs_bytes
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.streamed.compute import Computation, StreamedNetwork
+from diskhop.predicting.streamed.earlier_blocks import Blocks, plan_with_earlier
 from diskhop.predicting.streamed.layers import HIDDEN, StreamedLayer, num_tiles, streamed_layers
 from diskhop.predicting.streamed.layout import Layout
 from diskhop.predicting.streamed.passes import Streaming
@@ -84,7 +84,7 @@ class StreamedRun:
         layers = streamed_layers(self.network)[: max(self.wanted)]
         return self._plan(self._work(layers, self.dataset.topology.num_nodes))
 
-    def _plan(self, work: StreamedWork, blocks: Sequence[Sequence[int]] = ()) -> StreamedPlan:
+    def _plan(self, work: StreamedWork, blocks: Blocks = ()) -> StreamedPlan:
         budget = self.budget
         try:
             return plan_streamed(
@@ -111,9 +111,10 @@ class StreamedRun:
         layers = streamed_layers(self.network)[: max(self.wanted)]
         lists = dataset_lists(self.dataset.topology)
         scanned = self._scan(lists, layers[0].weighing != "mean", work)
-        plan = self._plan_with_earlier(self._work(layers, scanned.num_sources), work)
+        plan_layers = partial(self._plan, self._work(layers, scanned.num_sources))
+        plan = plan_with_earlier(work, self._key("blocks"), plan_layers, self.tools.injector)
         on_plan(plan)
-        layouts = self._layouts(layers, [layer.blocks for layer in plan.layers])
+        layouts = self._layouts(layers, plan.blocks)
         with ExitStack() as stack:
             stack.enter_context(reproducible(self.threads))
             tables = [self._table(stack, work, f"table-{number}", layout) for number, layout in enumerate(layouts)]
@@ -160,17 +161,6 @@ class StreamedRun:
             with self.budget.reserve("reading outputs", reading_bytes):
                 yield Computed(outputs, computation.work.steps)
 
-    def _plan_with_earlier(self, work: StreamedWork, folder: WorkFolder) -> StreamedPlan:
-        """Plan with the blocks of an interrupted run, which its tables are cut into, if they fit."""
-        path = folder.stage("blocks", self._key("blocks")) / "tiles.json"
-        if path.exists():
-            with suppress(BudgetError):
-                return self._plan(work, json.loads(path.read_bytes()))
-        plan = self._plan(work)
-        content = json.dumps([layer.blocks for layer in plan.layers]).encode()
-        write_file(path, content, self.tools.injector)
-        return plan
-
     def _groups(self, layers: Sequence[StreamedLayer], number: int) -> dict[str, int]:
         """Return the columns of a layer's table by name, with those that are kept for other uses."""
         groups = dict(layers[number].groups)
@@ -178,7 +168,7 @@ class StreamedRun:
             groups[KEPT] = layers[number - 1].out_dim
         return groups
 
-    def _layouts(self, layers: Sequence[StreamedLayer], blocks: Sequence[Sequence[int]]) -> list[Layout]:
+    def _layouts(self, layers: Sequence[StreamedLayer], blocks: Blocks) -> list[Layout]:
         layouts = [Layout(self._groups(layers, number), blocks[number]) for number in range(len(layers))]
         return [*layouts, Layout({KEPT: layers[-1].out_dim})]
 

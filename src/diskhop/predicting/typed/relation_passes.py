@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from diskhop._native import Engine
 from diskhop.dataset.type_map import EdgeEnds
 from diskhop.errors import PredictionError
 from diskhop.hops.make.lists import dataset_lists
@@ -24,7 +23,6 @@ from diskhop.hops.make.passes import Lists
 from diskhop.hops.stream.lists import Stretch
 from diskhop.hops.stream.parts import BandReader, Rows
 from diskhop.hops.stream.scan import ScannedLists
-from diskhop.planning.predict_typed import TypedPassesPlan
 from diskhop.predicting.batched.batches import not_finite
 from diskhop.predicting.streamed.layout import Layout
 from diskhop.predicting.streamed.passes import (
@@ -43,8 +41,6 @@ from diskhop.predicting.streamed.tables import LayerTable
 from diskhop.predicting.streamed.workers import Share
 from diskhop.predicting.typed.relation_tables import MeansKey, RelationTables, RowsKey, TableKey
 from diskhop.predicting.typed.relations import RelationLayer
-
-Blocks = Mapping[MeansKey, Sequence[int]]
 
 
 class RelationSums(NeighborSums):
@@ -79,19 +75,15 @@ class RelationPasses:
     """Computes tables.
 
     tables: which there are.
-    plan: blocks and sizes.
     layouts: layout of every table; of means, that of each relation's file.
     files: the file of every table; of means, one per relation.
-    work: writes them, by the same plan.
-    engine: I/O engine.
+    work: writes them, by a plan.
     """
 
     tables: RelationTables
-    plan: TypedPassesPlan
     layouts: Mapping[TableKey, Layout]
     files: Mapping[TableKey, Sequence[LayerTable]]
     work: TableWork
-    engine: Engine
 
     def run(self) -> None:
         """Compute what is missing."""
@@ -123,7 +115,7 @@ class RelationPasses:
         rows, map_rows = self._rows_of(key, name), self._mapping(key[1])
 
         def write(share: Share) -> None:
-            parts = first_table.parts(share.firsts, share.stop, self.plan.part_rows, self.engine)
+            parts = first_table.parts(share.firsts, share.stop, self.work.plan.part_rows, self.work.engine)
             for first, part in zip(share.firsts, parts, strict=True):
                 rows.make(first, share.rows(len(part)), FeatureRows(map_rows, part))
                 share.write(first, len(part))
@@ -172,13 +164,13 @@ class RelationPasses:
         own_file, rows, threads = (
             self.files[number - 1, node_type][0],
             self._rows_of(key, name),
-            self.plan.threads_per_worker,
+            self.work.plan.threads_per_worker,
         )
 
         def write(share: Share) -> None:
             bands = [file.bands(0, file.shape.num_tiles) for _, _, file in means]
             bands.append(own_file.bands(first_own, end_own))
-            readers = [BandReader(each, self.plan.part_rows, self.engine, share.pool) for each in bands]
+            readers = [BandReader(each, self.work.plan.part_rows, self.work.engine, share.pool) for each in bands]
             parts: list[Iterator[list[Rows]]] = [each.parts(share.firsts, share.stop) for each in readers]
             for first, *of_means, own in zip(share.firsts, *parts, strict=True):
                 hidden = RelationRows(
@@ -202,10 +194,10 @@ class RelationPasses:
         return Streaming(
             lists=lists,
             scanned=ScannedLists(num_sources, 0, lists.indices_path),  # no sum leaves out loops
-            part_rows=self.plan.part_rows,
-            stretch_edges=self.plan.stretch_edges,
-            engine=self.engine,
-            threads=self.plan.threads_per_worker,
+            part_rows=self.work.plan.part_rows,
+            stretch_edges=self.work.plan.stretch_edges,
+            engine=self.work.engine,
+            threads=self.work.plan.threads_per_worker,
         )
 
     def _rows_of(self, key: RowsKey, name: str) -> RowsOfTable:
@@ -216,7 +208,9 @@ class RelationPasses:
         def bad_rows(rows: Sequence[int]) -> PredictionError:
             return not_finite(nodes, name, rows[0])
 
-        return RowsOfTable(self.layouts[key], before, self.plan.product_rows, bad_rows, self.plan.threads_per_worker)
+        return RowsOfTable(
+            self.layouts[key], before, self.work.plan.product_rows, bad_rows, self.work.plan.threads_per_worker
+        )
 
     def _mapping(self, node_type: str) -> Callable[[Tensor], Tensor]:
         """Return what maps rows of features to the hidden width."""

@@ -100,13 +100,17 @@ class RelationTables:
         """Return the edge type of a relation."""
         return next(each for each in self.types.edges if each.ends == ends)
 
+    @property
+    def wanted_tiles(self) -> int:
+        """Tiles of the outputs that are wanted."""
+        return sum(num_tiles(self.network.output_dim(number)) for number in self.wanted)
+
     def work(self) -> TypedWork:
         """Describe the work for the planner."""
         bytes_of = {key: self._bytes(key) for key in self.order.inputs}
-        wanted_tiles = sum(num_tiles(self.network.output_dim(number)) for number in self.wanted)
         return TypedWork(
             steps=tuple(self._rows_step(key) if len(key) == 2 else self._sums_step(key) for key in self.order.inputs),
-            wanted_tiles=wanted_tiles,
+            wanted_tiles=self.wanted_tiles,
             work_bytes=self.order.most_bytes(bytes_of),
             result_bytes=sum(bytes_of[key] for key in self.order.wanted),
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import xxhash
@@ -14,13 +14,13 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
-from diskhop.io.atomic import write_file
 from diskhop.nn.reproducible import reproducible
 from diskhop.nn.typed.network import TypedNetwork
 from diskhop.planning.predict_sizes import reading_outputs_bytes
 from diskhop.planning.predict_typed import TypedPassesPlan, plan_typed_passes
 from diskhop.predicting.batched.identity import describe_module
 from diskhop.predicting.rows import RowTable
+from diskhop.predicting.streamed.earlier_blocks import Blocks, plan_with_earlier
 from diskhop.predicting.streamed.layers import HIDDEN
 from diskhop.predicting.streamed.layout import Layout
 from diskhop.predicting.streamed.row_step import KEPT
@@ -29,7 +29,7 @@ from diskhop.predicting.streamed.spare_files import SpareFiles
 from diskhop.predicting.streamed.table_work import TableWork
 from diskhop.predicting.streamed.tables import RANGE_BYTES, GroupRows, LayerTable
 from diskhop.predicting.typed.first_rows import GivenRows, digest_of
-from diskhop.predicting.typed.relation_passes import Blocks, RelationPasses
+from diskhop.predicting.typed.relation_passes import RelationPasses
 from diskhop.predicting.typed.relation_tables import RelationTables, TableKey
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
@@ -79,7 +79,7 @@ class TypedStreamedRun:
         Raises BudgetError, PredictionError for values that are not finite, DestinationError.
         """
         tables, settings = self._tables, "\n".join(self._settings())
-        plan = self._plan_with_earlier(tables, settings, work)
+        plan = plan_with_earlier(work, f"{settings}\nblocks", partial(self._plan, tables), self.tools.injector)
         on_plan(plan)
         layouts = _layouts(tables, plan)
         with ExitStack() as stack:
@@ -95,7 +95,6 @@ class TypedStreamedRun:
                 stack.enter_context(self.budget.reserve(name, num_bytes))
             passes = RelationPasses(
                 tables=tables,
-                plan=plan,
                 layouts=layouts,
                 files=files,
                 work=TableWork(
@@ -106,11 +105,10 @@ class TypedStreamedRun:
                     progress=self.progress,
                     spares=stack.enter_context(SpareFiles(self.tools.injector)),
                 ),
-                engine=self.tools.engine,
             )
             passes.run()
             outputs = {number: self._rows(number, files, layouts, plan) for number in self.wanted}
-            reading_bytes = reading_outputs_bytes(tables.work().wanted_tiles, plan.part_rows, self.threads)
+            reading_bytes = reading_outputs_bytes(tables.wanted_tiles, plan.part_rows, self.threads)
             with self.budget.reserve("reading outputs", reading_bytes):
                 yield Computed(outputs, passes.work.steps)
 
@@ -118,7 +116,7 @@ class TypedStreamedRun:
     def _tables(self) -> RelationTables:
         return RelationTables(self.dataset, self.network, self.given, self.wanted)
 
-    def _plan(self, tables: RelationTables, blocks: Sequence[Sequence[int]] = ()) -> TypedPassesPlan:
+    def _plan(self, tables: RelationTables, blocks: Blocks = ()) -> TypedPassesPlan:
         budget = self.budget
         try:
             return plan_typed_passes(
@@ -133,16 +131,6 @@ class TypedStreamedRun:
         except BudgetError as error:
             budget.require({"computing layers": error.smallest_bytes or 0, **self.held})
             raise
-
-    def _plan_with_earlier(self, tables: RelationTables, settings: str, folder: WorkFolder) -> TypedPassesPlan:
-        """Plan with the blocks of an interrupted run, which its tables are cut into, if they fit."""
-        path = folder.stage("blocks", f"{settings}\nblocks") / "tiles.json"
-        if path.exists():
-            with suppress(BudgetError):
-                return self._plan(tables, json.loads(path.read_bytes()))
-        plan = self._plan(tables)
-        write_file(path, json.dumps(plan.blocks).encode(), self.tools.injector)
-        return plan
 
     def _file(self, name: str, layout: Layout, num_rows: int, work: WorkFolder, settings: str) -> LayerTable:
         shape = layout.shape(num_rows)
@@ -175,7 +163,7 @@ class TypedStreamedRun:
 def _layouts(tables: RelationTables, plan: TypedPassesPlan) -> dict[TableKey, Layout]:
     """Return the layouts of all tables, whose summed groups are cut into blocks."""
     means = [key for key in tables.order.inputs if len(key) == 3]
-    blocks: Blocks = dict(zip(means, plan.blocks, strict=True))
+    blocks = dict(zip(means, plan.blocks, strict=True))
     layouts: dict[TableKey, Layout] = {}
     for key in tables.order.inputs:
         if len(key) == 3:

@@ -103,7 +103,7 @@ class TypedPrediction:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether relations are summed as a whole instead, unless fan-outs are given; see streamed()."""
+        """Whether relations are summed as a whole instead, unless neighbours are drawn; see streamed()."""
         return sums_relations(self.network, self._types)
 
     def streamed(self, wanted: Collection[int], later: Mapping[str, int]) -> TypedStreamedRun:
