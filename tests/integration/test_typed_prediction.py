@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,8 @@ def test_work_folders_outlast_the_removal_of_their_files(
 
     monkeypatch.setattr("diskhop.predicting.streamed.spare_files.cut_file", cut_late)
     monkeypatch.setattr(SpareFiles, "__exit__", end)
-    for write in (lambda: predicted(run, tmp_path / "out"), lambda: evaluate_run(run)):
+    writes: list[Callable[[], object]] = [lambda: predicted(run, tmp_path / "out"), lambda: evaluate_run(run)]
+    for write in writes:
         ends.clear()
         removed.clear()
         write()

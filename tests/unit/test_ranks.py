@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._C._distributed_c10d import TCPStore  # torch.distributed has it without exporting it
 
 from diskhop.cli import run
 from diskhop.errors import ConfigError
@@ -56,8 +56,8 @@ def test_what_is_missing_or_contradicts_is_named(changes: dict[str, str], messag
 
 def test_an_error_has_no_other_when_the_first_rank_has_ended_already() -> None:
     port = free_port()
-    first = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    first = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    store = TCPStore("127.0.0.1", port, is_master=False)
     del first
     _leave_message(store, ConfigError("the same as that of the first"))
 
