@@ -1,19 +1,38 @@
-"""Runs in several ranks, without the seconds that a process takes to import torch: all are forks of one that has."""
+"""Calls in several ranks, without the seconds that a process takes to import torch: all are forks of one that has."""
 
 from __future__ import annotations
 
-import json
+import faulthandler
+import multiprocessing
 import os
+import pickle
 import socket
 import subprocess
 import sys
-import traceback
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
+from diskhop.errors import DiskhopError
+from diskhop.runs import start
+
 _TIMEOUT_SECONDS = 240
+# Less: a rank shows where it waits, and ends.
+_TRACEBACK_SECONDS = 200
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that every rank makes. function: of a module; its answers can be pickled, too."""
+
+    ranks: int
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -21,7 +40,7 @@ class RanksJob:
     """A run of diskhop.train() or diskhop.embed() in some ranks.
 
     ranks: number of ranks.
-    options: arguments of the command, as JSON has them.
+    options: arguments of the command.
     outs: RUN folder that each rank is given; a rank other than the first must not write it.
     datasets: the dataset that each rank is given; () for that of the options.
     command: train or embed.
@@ -40,21 +59,30 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def run_jobs(jobs: Sequence[RanksJob]) -> list[list[str]]:
-    """Run jobs one after another, and return the errors of the ranks of each; '' for none."""
-    given = json.dumps([{**asdict(job), "port": free_port()} for job in jobs])
+def call_in_ranks(calls: Sequence[Call]) -> list[list[Any]]:
+    """Make calls one after another, and return the answers of the ranks to each."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.ranks"],
-        input=given,
+        input=pickle.dumps(calls),
         capture_output=True,
-        text=True,
         timeout=_TIMEOUT_SECONDS,
         cwd=Path(__file__).parents[1],
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    found = {(number, rank): text for number, rank, text in map(json.loads, done.stdout.splitlines())}
-    return [[found[number, rank] for rank in range(job.ranks)] for number, job in enumerate(jobs)]
+    assert done.returncode == 0, done.stderr.decode()
+    answers: list[list[Any]] = pickle.loads(done.stdout)
+    return answers
+
+
+def run_jobs(jobs: Sequence[RanksJob]) -> list[list[str]]:
+    """Run jobs one after another, and return the errors of the ranks of each; '' for none."""
+    return call_in_ranks([Call(job.ranks, _run, (job,)) for job in jobs])
+
+
+def call_in_group(num_processes: int, calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[list[Any]]:
+    """Make calls in the processes of a group of torch.distributed. Returns answers or errors by call, then process."""
+    by_process = call_in_ranks([Call(num_processes, _call_in_group, (calls,))])[0]
+    return [list(answers) for answers in zip(*by_process, strict=True)]
 
 
 def folders_of(out: Path) -> tuple[str, ...]:
@@ -62,48 +90,53 @@ def folders_of(out: Path) -> tuple[str, ...]:
     return (str(out), *(f"{out}-{rank}" for rank in range(1, 4)))
 
 
-def _run(rank: int, jobs: list[dict[str, Any]]) -> None:
-    from diskhop.errors import DiskhopError
-    from diskhop.runs import start
+def _run(job: RanksJob) -> str:
+    rank = int(os.environ["RANK"])
+    options = dict(job.options)
+    options |= {"out": job.outs[rank]} if job.outs else {}
+    options |= {"dataset": job.datasets[rank]} if job.datasets else {}
+    try:
+        getattr(start, job.command)(**options)
+    except DiskhopError as error:
+        return str(error)
+    return ""
 
-    for number, job in enumerate(jobs):
-        count = job["ranks"]
-        if rank >= count:
-            continue
-        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_PORT": str(job["port"])}
-        os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count)}
-        options = dict(job["options"])
-        options |= {name[:-1]: job[name][rank] for name in ("outs", "datasets") if job[name]}
+
+def _call_in_group(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    answers = []
+    for function, arguments in calls:
         try:
-            getattr(start, job["command"])(**options)
+            answers.append(function(*arguments))
         except DiskhopError as error:
-            text = str(error)
-        else:
-            text = ""
-        os.write(1, (json.dumps([number, rank, text]) + "\n").encode())
+            answers.append(f"{type(error).__name__}: {error}")
+        dist.barrier()
+    dist.destroy_process_group()
+    return answers
 
 
-def _main() -> None:
-    import diskhop.runs.start  # noqa: F401  # before the forks
-
-    jobs = json.load(sys.stdin)
+def _answer(call: Call, rank: int, port: int, answers: Connection) -> None:
+    faulthandler.dump_traceback_later(_TRACEBACK_SECONDS, exit=True)
+    os.dup2(2, 1)  # stdout is for answers
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(call.ranks), "MASTER_PORT": str(port)}
+    os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(call.ranks)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
-    children = []
-    for rank in range(max(job["ranks"] for job in jobs)):
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                _run(rank, jobs)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        children.append(child)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    sys.exit(max(map(abs, codes)))
+    answers.send(call.function(*call.arguments))
+
+
+def _answers(call: Call) -> list[Any]:
+    context = multiprocessing.get_context("fork")
+    port = free_port()
+    pipes = []
+    for rank in range(call.ranks):
+        receiving, sending = context.Pipe(duplex=False)
+        context.Process(target=_answer, args=(call, rank, port, sending)).start()
+        sending.close()
+        pipes.append(receiving)
+    return [pipe.recv() for pipe in pipes]
 
 
 if __name__ == "__main__":
-    _main()
+    found = [_answers(call) for call in pickle.load(sys.stdin.buffer)]
+    sys.stdout.buffer.write(pickle.dumps(found))

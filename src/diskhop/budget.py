@@ -10,6 +10,7 @@ it takes itself: that counts once per process, except for *shared* data, of whic
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Collection, Mapping
 from types import TracebackType
 
@@ -159,14 +160,10 @@ class Budget:
 
     def _refusal(self, wanted: Mapping[str, int], shared: Collection[str]) -> BudgetError:
         smallest_bytes = self._counted_with(wanted, shared)
+        common = Counter(self._reserved[True]) + Counter({name: wanted[name] for name in wanted if name in shared})
+        own = Counter(self._reserved[False]) + Counter({name: wanted[name] for name in wanted if name not in shared})
         if self.num_processes == 1:
-            shared = ()
-        own, common = dict(self._reserved[False]), dict(self._reserved[True])
-        for name, num_bytes in wanted.items():
-            names = common if name in shared else own
-            names[name] = names.get(name, 0) + num_bytes
-        if self.num_processes == 1:
-            parts, of_processes = _listed({**own, **common}), ""
+            parts, of_processes = _listed(own + common), ""
         else:
             parts = f"shared {_listed(common) or 'nothing'}; for each process {_listed(own)}"
             of_processes = f" for {self.num_processes} processes on one machine"
@@ -182,4 +179,4 @@ class Budget:
 
 
 def _listed(names: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in names.items() if num_bytes > 0)
+    return ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in names.items())

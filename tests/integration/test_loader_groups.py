@@ -17,7 +17,7 @@ import diskhop
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.nn.reproducible import reproducible
-from tests.groups import call_in_group
+from tests.ranks import call_in_group
 from tests.runs import small_graph
 
 STORES = ("memory", "static", "direct", "belady", "packed")

@@ -5,7 +5,6 @@ Which ones do is found out once, when they first meet: they see the same /proc a
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 
 from diskhop.budget import Budget
-from diskhop.errors import DiskhopError, PipelineError, RankError
+from diskhop.errors import RankError
+from diskhop.runtime.jobs import portable_error
 from diskhop.system.resident import Peers, SharedMemory
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class GroupPeers(Peers):
                 found = make()
             except Exception as raised:
                 error = raised
-        sent = [found, None if error is None else _sendable(error)]
+        sent = [found, None if error is None else portable_error(error)]
         _together(lambda: dist.broadcast_object_list(sent, group=self._group, group_src=0))
         if error is not None or sent[1] is not None:
             raise error or sent[1]
@@ -63,7 +63,7 @@ class GroupPeers(Peers):
             value, own = do(), None
         except Exception as error:
             value, own = None, error
-        errors = self.gather(None if own is None else _sendable(own))
+        errors = self.gather(None if own is None else portable_error(own))
         if own is not None:
             raise own
         for each in errors:
@@ -103,7 +103,7 @@ def _meet() -> tuple[GroupPeers, GroupPeers]:
         ranks = [rank for rank, each in enumerate(machines) if each == machine]
         # Every process has to make every group, also those that it is not in.
         groups[machine] = dist.new_group(ranks, backend="gloo", timeout=_TIMEOUT)
-    return world, GroupPeers(groups[_machine()])
+    return world, GroupPeers(groups[machines[world.index]])
 
 
 def _machine() -> tuple[str, ...]:
@@ -122,12 +122,3 @@ def _together(act: Callable[[], None]) -> None:
                 "the same loaders in the same order (one that a single process uses: num_replicas=1)"
             ]
         ) from error
-
-
-def _sendable(error: Exception) -> Exception:
-    """Return an error as other processes can raise it."""
-    try:
-        can_be_sent = isinstance(pickle.loads(pickle.dumps(error)), DiskhopError)
-    except Exception:
-        can_be_sent = False
-    return error if can_be_sent else PipelineError(f"{type(error).__name__}: {error}")

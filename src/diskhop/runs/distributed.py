@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from diskhop.errors import ConfigError, DiskhopError, RankError
 from diskhop.runtime.process import end_with_parent
@@ -133,8 +134,13 @@ def _connect(ranks: Ranks) -> Any:
     try:
         timeout = timedelta(seconds=_START_SECONDS)
         store, _, _ = next(dist.rendezvous("env://", ranks.rank, ranks.count, timeout=timeout))  # type: ignore[attr-defined]
-        dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.count, timeout=_WAIT)
+        dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.count, timeout=timeout)
+        # A rank that fails at once closes its connections, for which another one might still wait.
+        dist.barrier()
+        _set_pg_timeout(_WAIT)
     except (RuntimeError, ValueError) as error:
+        if dist.is_initialized():
+            dist.destroy_process_group()
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise ConfigError(
             f"rank {ranks.rank} of {ranks.count} does not reach the others at MASTER_ADDR:MASTER_PORT {where}: start "

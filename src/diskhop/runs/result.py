@@ -9,7 +9,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.plans import RunPlan
 from diskhop.runs.better import best_value
-from diskhop.system.machine import _version
+from diskhop.system.machine import diskhop_version
 from diskhop.system.memory import resident_bytes
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def make_result(
 def describe_run(kind: str, dataset: Dataset, model: str, seed: int) -> dict[str, Any]:
     """Return the entries that every result begins with, by the names of result.json."""
     return {
-        "version": _version(),
+        "version": diskhop_version(),
         "kind": kind,
         "dataset": dataset.name,
         "dataset_hash": dataset.hash,

@@ -23,11 +23,12 @@ def describe_machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "torch": version("torch"),
-        "diskhop": _version(),
+        "diskhop": diskhop_version(),
     }
 
 
-def _version() -> str:
+def diskhop_version() -> str:
+    """Return the version of this package."""
     try:
         return version("diskhop")
     except PackageNotFoundError:

@@ -106,7 +106,7 @@ class EmbeddingRun:
         callback = Callbacks([patience, self._parts.callback])
         is_over = patience.is_exhausted
         while self._epoch < self._config.epochs and not is_over:
-            is_over = any(self._group.gather(callback.epoch_done(self._train_epoch())))
+            is_over = self._group.first(partial(callback.epoch_done, self._train_epoch()))
 
     def test(self) -> dict[str, Any] | None:
         """Rank test edges; None where there are none."""
