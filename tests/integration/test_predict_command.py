@@ -231,8 +231,10 @@ from diskhop.predicting.streamed.row_step import RowsOfTable
 make, leave, closing = RowsOfTable.make, BandWriter.__exit__, threading.Event()
 def interrupt(*arguments):
     assert threading.current_thread() is not threading.main_thread()
-    os.kill(os.getpid(), signal.SIGINT)
-    print("closed too early" if closing.wait(0.3) else "open")
+    for _ in range(3):
+        os.kill(os.getpid(), signal.SIGINT)
+        early = closing.wait(0.2)
+    print("closed too early" if early else "open")
     make(*arguments)
 def close(*arguments):
     closing.set()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,10 +19,13 @@ def threads_that_fit(threads: int, most_bytes: int, needed_bytes: Callable[[int]
     return next((fewer for fewer in range(threads, 1, -1) if needed_bytes(fewer) <= most_bytes), 1)
 
 
-def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Generator[Result]:
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int, stop: Callable[[], None] = lambda: None
+) -> Generator[Result]:
     """Yield function(item) for each item, in order. At most threads + 1 results exist or are in progress.
 
-    An error is raised in order too, after waiting for the calls that are running.
+    An error is raised in order too, after waiting for the calls that are running, whatever the number of Ctrl-C. stop:
+    called before that, so that they end soon.
     """
     if threads == 1:
         yield from map(function, items)
@@ -33,12 +36,35 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], thre
             for item in items:
                 waiting.append(executor.submit(function, item))
                 if len(waiting) > threads:
-                    yield waiting.popleft().result()
+                    yield _first_result(waiting)
             while waiting:
-                yield waiting.popleft().result()
+                yield _first_result(waiting)
         finally:
+            _end(waiting, stop)
+
+
+def _first_result(waiting: deque[Future[Result]]) -> Result:
+    """Wait for the first call and remove it, unless it is interrupted."""
+    result = waiting[0].result()
+    waiting.popleft()
+    return result
+
+
+def _end(waiting: Collection[Future[Any]], stop: Callable[[], None]) -> None:
+    """Stop calls and wait for them: memory that they use is free afterwards. Signals are raised when they have ended."""
+    signals = []
+    while True:
+        try:
+            if waiting:
+                stop()
             for future in waiting:
                 future.cancel()
+            wait(waiting)
+            break
+        except (KeyboardInterrupt, SystemExit) as signal:
+            signals.append(signal)
+    if signals:
+        raise signals[0]
 
 
 def row_ranges(num_rows: int, rows_per_block: int) -> Iterator[tuple[int, int]]:

@@ -142,5 +142,5 @@ class Workers:
             for writer in writers
         )
         with torch_threads(self.threads):
-            for _ in map_in_order(write_share, shares, self.count):
+            for _ in map_in_order(write_share, shares, self.count, parts.stop):
                 pass
