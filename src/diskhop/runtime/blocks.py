@@ -51,7 +51,7 @@ def _first_result(waiting: deque[Future[Result]]) -> Result:
 
 
 def _end(waiting: Collection[Future[Any]], stop: Callable[[], None]) -> None:
-    """Stop calls and wait for them: memory that they use is free afterwards. Signals are raised when they have ended."""
+    """Stop calls and wait for them, as they use memory that is freed next. Signals are raised once they have ended."""
     signals = []
     while True:
         try:
