@@ -18,7 +18,7 @@ class Prediction:
     open_seconds: seconds before the first epoch, in every run.
     preparation_seconds: seconds of work that later runs find on the disk; spent once.
     hit_rate: share of an epoch's rows that come from memory, 0 to 1.
-    reads, bytes_read, bytes_written: disk traffic of one epoch.
+    reads, bytes_read, bytes_written: disk traffic of one epoch, of all processes on this machine together.
     disk_bytes: bytes that stay on the disk in addition to the dataset.
     """
 

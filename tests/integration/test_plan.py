@@ -166,8 +166,10 @@ def test_processes_share_memory_disk_and_batches(graph: Dataset, capsys: pytest.
         assert both["plan"]["num_processes"] == 2
         shared = {"labels", "topology", "feature table" if store == "memory" else "cache"}
         assert set(both["plan"]["shared"]) == shared
-        # Each process has half of the batches, and so reads half of the rows.
-        assert both["predicted"]["reads"] <= alone["predicted"]["reads"]
+        # Each process has half of the batches; together they read what one does, or a batch more.
+        assert (
+            alone["predicted"]["bytes_read"] <= both["predicted"]["bytes_read"] <= 2 * alone["predicted"]["bytes_read"]
+        )
         assert both["predicted"]["compute_seconds"] > 0
         reserved = both["plan"]["reserved"]
         once = sum(reserved[name] for name in shared)
@@ -179,11 +181,30 @@ def test_processes_share_memory_disk_and_batches(graph: Dataset, capsys: pytest.
     assert "--processes 2" in told.partition("next")[2]
 
 
+@pytest.mark.parametrize("model", ["sign", "dot"])
+def test_processes_share_the_work_of_hop_models_and_embeddings(graph: Dataset, model: str) -> None:
+    alone, both = (
+        plan_run(graph, model=model, batch_size=50, memory="200MB", processes=number, evaluate=False)
+        for number in (1, 2)
+    )
+    best = both.best
+    assert (best.num_processes, best.memory_bytes) == (2, 200_000_000)
+    assert best.reserved_bytes <= 200_000_000
+    assert any(reason.startswith("Memory of 2 processes:") for reason in best.reasons)
+    assert best.to_dict()["num_processes"] == 2
+    assert "num_processes" not in alone.best.to_dict()
+    assert best.predicted is not None
+    assert best.predicted.epoch_seconds > 0
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["--processes", "0"], "processes must be at least 1, got 0; for example --processes 2"),
-        (["--processes", "2", "--model", "sign"], "--processes: plans of sign are for one process, got 2; remove it"),
+        (
+            ["--processes", "3000", "--model", "dot"],
+            "3000 processes need at least 6000 partitions, got 600 nodes; use fewer processes",
+        ),
     ],
 )
 def test_processes_that_cannot_be_planned_are_refused(

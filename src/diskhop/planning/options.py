@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -95,6 +95,14 @@ def waiting_for_disk(plan: RunPlan, predicted: Prediction) -> tuple[str, ...]:
         f"{plan.num_processes} processes wait for the disk: it is busy for {disk} per epoch, the CPU of each process "
         f"for {cores}; more processes would only wait longer",
     )
+
+
+def describe_division(reserved: Mapping[str, int], shared: Collection[str], num_processes: int) -> str:
+    """Say in one line what the processes of a machine have in one copy, and what each has."""
+    once = {name: num_bytes for name, num_bytes in reserved.items() if name in shared and num_bytes}
+    each_bytes = sum(reserved[name] for name in reserved if name not in once)
+    parts = [f"{format_bytes(sum(once.values()))} shared ({', '.join(once)})"] if once else []
+    return f"Memory of {num_processes} processes: {', '.join([*parts, f'{format_bytes(each_bytes)} for each process'])}"
 
 
 def rank(found: Sequence[Option[PlanT]], refused: Mapping[str, str], epochs: int, what: str) -> Ranking[PlanT]:

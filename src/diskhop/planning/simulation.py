@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -204,7 +205,14 @@ class Simulation:
             lists=lists or self._lists_read(plan),
             epochs_prepared=_epochs_prepared(plan, workload),
         )
-        return store_kind(plan.store, self._table).simulate(scenario)
+        of_one = store_kind(plan.store, self._table).simulate(scenario)
+        count = self.machine.num_processes
+        return replace(
+            of_one,
+            reads=count * of_one.reads,
+            bytes_read=count * of_one.bytes_read,
+            bytes_written=count * of_one.bytes_written,
+        )
 
     def _option(self, kind: StoreKind, plan: SampledPlan, workload: Workload) -> Option[SampledPlan]:
         return Option(

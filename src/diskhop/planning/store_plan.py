@@ -23,6 +23,7 @@ from diskhop.pipeline.sizes import rows_bytes
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.lists import ListsPlan, plan_lists
 from diskhop.planning.measure import disk_model
+from diskhop.planning.options import describe_division
 from diskhop.planning.workload import Workload, store_wishes
 from diskhop.plans import SampledPlan, StoreShare
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
@@ -70,7 +71,7 @@ def plan_store(
     reasons.append(in_flight.describe(HEADROOM))
     disk = disk or disk_model(dataset, engine)
     if budget.num_processes > 1:
-        reasons.append(_describe_division(room))
+        reasons.append(describe_division(room.reserved, room.shared, room.num_processes))
     reasons.append(f"Reads closer than {format_bytes(disk.break_even_gap_bytes)} are merged ({disk.source} break-even)")
     return SampledPlan(
         store=store,
@@ -98,17 +99,6 @@ def plan_store(
         shared=tuple(name for name in room.reserved if name in room.shared) if budget.num_processes > 1 else (),
         reasons=tuple(reasons),
         columns=tuple((column.use, column.name) for column in planning.files.columns),
-    )
-
-
-def _describe_division(room: StoreRoom) -> str:
-    """One line for people: what the processes of a machine have in one copy, and what each has."""
-    shared = [name for name, num_bytes in room.reserved.items() if name in room.shared and num_bytes]
-    shared_bytes = sum(room.reserved[name] for name in shared)
-    own_bytes = sum(room.reserved.values()) - shared_bytes
-    return (
-        f"Memory of {room.num_processes} processes: {format_bytes(shared_bytes)} shared ({', '.join(shared)}), "
-        f"{format_bytes(own_bytes)} for each process"
     )
 
 

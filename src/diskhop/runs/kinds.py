@@ -47,6 +47,8 @@ from diskhop.runs.nodes.packing import find_packed
 from diskhop.runs.nodes.run import train_nodes
 from diskhop.runs.nodes.sampled import prepare_sampled, sampled_workload
 from diskhop.runs.nodes.task import NodeTask
+from diskhop.runs.nodes.workload import HELD_ONCE
+from diskhop.runs.shares import share_of
 from diskhop.runs.training import Trained
 from diskhop.runs.typed.defaults import resolve_typed_config
 from diskhop.runs.typed.prepare import merged_workload, prepare_typed
@@ -55,6 +57,7 @@ from diskhop.runs.typed_hops.prepare import prepare_typed_hops, tables_along_pat
 from diskhop.runs.typed_links import prepare as typed_links
 from diskhop.runs.typed_links.defaults import resolve_typed_link_config
 from diskhop.runs.typed_links.run import SEVERAL_TYPES
+from diskhop.runtime.ranks import Ranks
 
 ConfigT = TypeVar("ConfigT")
 TaskT = TypeVar("TaskT")
@@ -169,30 +172,29 @@ def _rank_typed_links(
     return _rank_stores(dataset, config, processes, describe)
 
 
-def _require_one(model: str, processes: int) -> None:
-    if processes > 1:
-        raise ConfigError(f"--processes: plans of {model} are for one process, got {processes}; remove it")
-
-
 def _rank_hops(dataset: Dataset, config: HopConfig, task: NodeTask, processes: int) -> Ranking[HopPlan]:
-    _require_one(config.model, processes)
+    own, budget = share_of(config, _on_one_machine(processes)), Budget(config.memory_bytes, processes)
     model = disk_model(dataset, choose_engine(config.engine)[0])
-    budget = Budget(config.memory_bytes)
-    tables = tables_by_operators(dataset, config, budget, model)
-    return rank_placements(dataset, config, task.seeds, task.held, budget, model, tables)
+    tables = tables_by_operators(dataset, own, budget, model)
+    return rank_placements(dataset, own, task.seeds, task.held, HELD_ONCE, budget, model, tables)
 
 
 def _rank_typed_hops(dataset: Dataset, config: TypedHopConfig, task: NodeTask, processes: int) -> Ranking[HopPlan]:
-    _require_one(config.model, processes)
-    labelled, budget = dataset.of_node_type(config.target), Budget(config.memory_bytes)
+    own, budget = share_of(config, _on_one_machine(processes)), Budget(config.memory_bytes, processes)
+    labelled = dataset.of_node_type(config.target)
     model = disk_model(labelled, choose_engine(config.engine)[0])
-    tables = tables_along_paths(dataset, config, budget, model)
-    return rank_placements(labelled, config, task.seeds, task.held, budget, model, tables)
+    tables = tables_along_paths(dataset, own, budget, model)
+    return rank_placements(labelled, own, task.seeds, task.held, HELD_ONCE, budget, model, tables)
 
 
 def _rank_embeddings(dataset: Dataset, config: EmbedConfig, _task: None, processes: int) -> Ranking[EmbedPlan]:
-    _require_one(config.model, processes)
-    return rank_partitions(dataset, config, disk_model(dataset, choose_engine(config.engine)[0]))
+    model = disk_model(dataset, choose_engine(config.engine)[0])
+    return rank_partitions(dataset, config, model, _on_one_machine(processes))
+
+
+def _on_one_machine(processes: int) -> Ranks:
+    """Return the first of some processes on one machine."""
+    return Ranks(rank=0, count=processes, local_rank=0, local_count=processes)
 
 
 _NODE: RunKind[SampledConfig, NodeTask, Trained] = RunKind(

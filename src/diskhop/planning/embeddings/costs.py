@@ -24,7 +24,11 @@ _MOST_ROWS, _LEAST_SECONDS, _MOST_STEPS = 200_000, 0.5, 20
 def predict_embedding(
     plan: EmbedPlan, config: EmbedConfig, num_edges: int, edges_per_second: float, disk: DiskModel
 ) -> Prediction:
-    """Predict an epoch in the middle of a run. Partitions that the order can prefetch move during training."""
+    """Predict an epoch in the middle of a run. Partitions that the order can prefetch move during training.
+
+    edges_per_second: that all processes train together.
+    disk: of all of them, whose reads and writes are those of the prediction.
+    """
     moved_bytes = config.passes * plan.loads * plan.partition_bytes
     read_bytes, written_bytes = moved_bytes, moved_bytes
     if plan.edges_on_disk:

@@ -17,8 +17,9 @@ from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.gradients import StepOptions
 from diskhop.embedding.step.known_edges import known_bytes
 from diskhop.embedding.step.step import step_bytes
-from diskhop.errors import BudgetError
+from diskhop.errors import BudgetError, ConfigError
 from diskhop.planning.embeddings.size import EmbedSize
+from diskhop.planning.options import describe_division
 from diskhop.plans import EmbedPlan
 from diskhop.policies.orderings import ORDERS
 from diskhop.policies.rounds import require_partitions, schedule_ranks
@@ -28,7 +29,7 @@ from diskhop.runtime.ranks import ONE, Ranks
 # Warm start: the previous place of each node, and two words of its name's hash in either run with their order.
 _WARM_START_BYTES_PER_NODE = 56
 # Fewer partitions need fewer swaps; for these numbers short orders are known.
-NUMBERS_OF_PARTITIONS = (1, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+_NUMBERS_OF_PARTITIONS = (1, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 # Of each rank, which has twice as many groups.
 _PARTITIONS_PER_GROUP = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
 
@@ -55,17 +56,28 @@ def config_of_rank(config: EmbedConfig, ranks: Ranks) -> EmbedConfig:
     )
 
 
-def choose_partitions(config: EmbedConfig, size: EmbedSize, ranks: Ranks = ONE) -> EmbedConfig:
-    """Choose the fewest partitions that fit the budget, one prefetched partition included. config: of a rank."""
-    numbers: Sequence[int] = NUMBERS_OF_PARTITIONS
+def numbers_of_partitions(num_nodes: int, ranks: Ranks = ONE) -> Sequence[int]:
+    """Return the numbers of partitions to choose from, the fewest first, without empty partitions.
+
+    Raises ConfigError for more ranks than nodes have partitions for.
+    """
+    numbers: Sequence[int] = _NUMBERS_OF_PARTITIONS
     if ranks.count > 1:
         groups = 2 * ranks.count
+        if groups > num_nodes:
+            raise ConfigError(
+                f"{ranks.count} processes need at least {groups} partitions, got {num_nodes} nodes; use fewer processes"
+            )
         numbers = [groups * each for each in _PARTITIONS_PER_GROUP if each == 1 or groups * each <= MOST_PARTITIONS]
-    for number in numbers:
-        if number <= size.num_nodes or number == numbers[0]:
-            tried = replace(config, partitions=number, buffer=min(config.buffer, max(2, number // ranks.count)))
-            if _fits(tried, size, ranks, _Room(_most_slots(tried, ranks), True)):
-                return tried
+    return [number for number in numbers if number <= num_nodes or number == numbers[0]]
+
+
+def choose_partitions(config: EmbedConfig, size: EmbedSize, ranks: Ranks = ONE) -> EmbedConfig:
+    """Choose the fewest partitions that fit the budget, one prefetched partition included. config: of a rank."""
+    for number in numbers_of_partitions(size.num_nodes, ranks):
+        tried = replace(config, partitions=number, buffer=min(config.buffer, max(2, number // ranks.count)))
+        if _fits(tried, size, ranks, _Room(_most_slots(tried, ranks), True)):
+            return tried
     return tried
 
 
@@ -142,6 +154,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
             f"{ranks.count} processes train {config.partitions // ranks.count} partitions each in "
             f"{len(schedule.rounds)} rounds"
         )
+        reasons.append(describe_division(wanted, (), budget.num_processes))
     elif room.edges_on_disk:
         all_bytes = edges_bytes(size.num_edges, size.num_relations > 0)
         reasons.append(f"edges do not fit in memory: {format_bytes(all_bytes)} read from disk in every epoch")
@@ -175,6 +188,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
         engine=config.engine,
         threads=config.threads,
         memory_bytes=budget.total_bytes,
+        num_processes=budget.num_processes,
         reserved=wanted,
         reasons=tuple(reasons),
     )

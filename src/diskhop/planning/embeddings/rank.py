@@ -10,37 +10,43 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
 from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding
-from diskhop.planning.embeddings.partitions import NUMBERS_OF_PARTITIONS, plan_embedding
+from diskhop.planning.embeddings.partitions import config_of_rank, numbers_of_partitions, plan_embedding
 from diskhop.planning.embeddings.size import embed_size
 from diskhop.planning.options import Option, Ranking, rank
 from diskhop.plans import EmbedPlan
+from diskhop.runtime.ranks import ONE, Ranks
 
 # A larger buffer moves fewer partitions and needs more memory.
 _BUFFERS = (3, 4, 6)
 
 
-def rank_partitions(dataset: Dataset, config: EmbedConfig, disk: DiskModel) -> Ranking[EmbedPlan]:
-    """Rank the configuration with several numbers of partitions. Raises BudgetError where none fits."""
-    edges_per_second = measure_edges_per_second(dataset, config, config.memory_bytes // 4)
-    size = embed_size(dataset, config)
+def rank_partitions(dataset: Dataset, config: EmbedConfig, disk: DiskModel, ranks: Ranks = ONE) -> Ranking[EmbedPlan]:
+    """Rank the configuration with several numbers of partitions. Raises BudgetError where none fits.
+
+    config: of this machine. ranks: the processes that train together.
+    """
+    own, budget = config_of_rank(config, ranks), Budget(config.memory_bytes, ranks.local_count)
+    # Each core trains for one process at a time.
+    at_once = min(ranks.count, max(1, config.threads))
+    edges_per_second = at_once * measure_edges_per_second(dataset, own, own.memory_bytes // 4)
+    size = embed_size(dataset, own)
     refused: dict[str, str] = {}
     found: list[Option[EmbedPlan]] = []
     smallest: BudgetError | None = None
-    for number in NUMBERS_OF_PARTITIONS:
-        if number > size.num_nodes:
-            continue
+    for number in numbers_of_partitions(size.num_nodes, ranks):
+        num_owned = number // ranks.count
         name = f"{number} partition{'s' if number > 1 else ''}"
         options: list[Option[EmbedPlan]] = []
-        for buffer in dict.fromkeys(min(buffer, max(2, number)) for buffer in _BUFFERS):
-            tried = replace(config, partitions=number, buffer=buffer)
+        for buffer in dict.fromkeys(min(buffer, max(2, num_owned)) for buffer in _BUFFERS):
+            tried = replace(own, partitions=number, buffer=buffer)
             try:
-                plan = plan_embedding(tried, size, Budget(config.memory_bytes))
+                plan = plan_embedding(tried, size, budget, ranks)
             except BudgetError as error:
                 refused[name] = str(error)
                 smallest = error
                 break
             predicted = predict_embedding(plan, tried, size.num_edges, edges_per_second, disk)
-            named = f"{name}, buffer {buffer}" if number > buffer else name
+            named = f"{name}, buffer {buffer}" if num_owned > buffer else name
             options.append(Option(name=named, plan=plan, predicted=predicted, simplicity=number * 100 + buffer))
         if options:
             refused.pop(name, None)

@@ -38,13 +38,20 @@ def predict_hops(
     disk: DiskModel,
     budget: Budget,
 ) -> Prediction:
-    """Predict an epoch over num_train rows of each of num_tables tables, read from where they are placed."""
+    """Predict an epoch over num_train rows of each of num_tables tables, read from where they are placed.
+
+    budget: its processes share the batches and the disk; each loads tables of its own.
+    disk: of all of them.
+    """
     num_batches = -(-num_train // config.batch_size)
     num_batches = min(num_batches, config.max_batches or num_batches)
     num_rows = min(num_batches * config.batch_size, num_train)
     num_bytes = num_rows * num_tables * shape.row_bytes
-    copy_seconds = measure_copy_seconds(shape.row_bytes, num_rows, budget) * num_rows * num_tables
-    compute_seconds = num_batches * step_seconds
+    # Of the process that has most.
+    own_batches = -(-num_batches // budget.num_processes)
+    own_rows = min(own_batches * config.batch_size, num_rows)
+    copy_seconds = measure_copy_seconds(shape.row_bytes, num_rows, budget) * own_rows * num_tables
+    compute_seconds = own_batches * step_seconds
     cores_seconds = compute_seconds + copy_seconds / config.threads
     rate = disk.sequential_read_bytes_per_second
     if placement.place == "memory":
@@ -53,12 +60,12 @@ def predict_hops(
             io_seconds=0.0,
             cores_seconds=cores_seconds,
             compute_seconds=compute_seconds,
-            open_seconds=num_tables * shape.num_bytes / rate,
+            open_seconds=budget.num_processes * num_tables * shape.num_bytes / rate,
             hit_rate=1.0,
         )
     io_seconds = num_bytes / rate
     # The model waits for the first batch; later reads overlap with it (double buffering).
-    first_seconds = io_seconds / max(1, num_batches)
+    first_seconds = io_seconds / max(1, own_batches)
     return Prediction(
         epoch_seconds=first_seconds + max(io_seconds, cores_seconds),
         io_seconds=io_seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -16,6 +17,7 @@ from diskhop.hops.read.placement import Place, Placement, loader_bytes, place_ta
 from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec
 from diskhop.hops.tables import TableShape
 from diskhop.io.engine import OpenedEngine
+from diskhop.planning.options import describe_division
 from diskhop.plans import HopPlan
 from diskhop.sampling.seeds import SplitSeeds
 
@@ -49,10 +51,19 @@ def hop_plan(
     num_tables: int,
     placement: Placement,
     reserved: dict[str, int],
+    held_once: Collection[str],
+    budget: Budget,
     engine: OpenedEngine,
 ) -> HopPlan:
-    """Return the plan of a run on tables of this shape in the folder `path`."""
+    """Return the plan of a run on tables of this shape in the folder `path`.
+
+    reserved: bytes by name, as one process has them. held_once: names of those that all processes have in one copy.
+    """
     chunks = f", {config.chunk_rows} rows each" if placement.shuffle == "chunks" else ""
+    reasons = [f"engine {engine.engine.name}: {engine.reason}", placement.reason + chunks]
+    shared = tuple(name for name in reserved if name in held_once) if budget.num_processes > 1 else ()
+    if budget.num_processes > 1:
+        reasons.append(describe_division(reserved, shared, budget.num_processes))
     return HopPlan(
         tables=path,
         num_tables=num_tables,
@@ -63,9 +74,11 @@ def hop_plan(
         chunk_rows=config.chunk_rows,
         engine=engine.engine.name,
         threads=config.threads,
-        memory_bytes=config.memory_bytes,
+        memory_bytes=budget.total_bytes,
         reserved=reserved,
-        reasons=(f"engine {engine.engine.name}: {engine.reason}", placement.reason + chunks),
+        reasons=tuple(reasons),
+        num_processes=budget.num_processes,
+        shared=shared,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -64,14 +65,16 @@ def rank_placements(
     config: HopConfig,
     seeds: SplitSeeds,
     also_held: Mapping[str, int],
+    held_once: Collection[str],
     budget: Budget,
     disk: DiskModel,
     tables: TablesToRead,
 ) -> Ranking[HopPlan]:
     """Rank the configuration with tables in memory and on disk.
 
-    dataset: of the labelled nodes. also_held: bytes of the budget that a run reserves besides, by name.
-    Raises ConfigError, and BudgetError where neither placement fits.
+    dataset: of the labelled nodes. config: of a process. also_held: bytes of the budget that a run reserves besides, by
+    name. held_once: names of those that all processes have in one copy. Raises ConfigError, and BudgetError where
+    neither placement fits.
     """
     shape = tables.shape
     num_read = len(hops_read(config.model, tables.num_tables))
@@ -85,14 +88,17 @@ def rank_placements(
             refused[place] = f"excluded by --placement {config.placement}"
             continue
         try:
-            reserved, placement = place_hops(config, seeds, shape, num_read, 0, budget, place)
+            with ExitStack() as stack:
+                for name, num_bytes in also_held.items():
+                    stack.enter_context(budget.reserve(name, num_bytes, is_shared=name in held_once))
+                reserved, placement = place_hops(config, seeds, shape, num_read, 0, budget, place)
         except BudgetError as error:
             refused[place], smallest = str(error), error
             continue
         held = {**also_held, **reserved}
         predicted = predict_hops(config, shape, num_read, placement, len(seeds.train), step_seconds, disk, budget)
         predicted = replace(predicted, preparation_seconds=tables.seconds, disk_bytes=tables.work_bytes)
-        hops = hop_plan(config, str(tables.path), shape, num_read, placement, held, engine)
+        hops = hop_plan(config, str(tables.path), shape, num_read, placement, held, held_once, budget, engine)
         found.append(Option(name=place, plan=hops, predicted=predicted, simplicity=_PLACES.index(place)))
     if not found:
         assert smallest is not None, "only a budget rules out both placements"

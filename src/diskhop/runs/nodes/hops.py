@@ -32,6 +32,7 @@ from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
+from diskhop.runs.nodes.workload import HELD_ONCE
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.seeds import SplitSeeds, count_batches
 
@@ -51,11 +52,11 @@ def prepare_hops(
 
     make_tables: makes the tables; None: by the operators of the configuration.
     """
-    budget.require(task.held)
+    budget.require(task.held, HELD_ONCE)
     opened = open_engine(config.engine)
     with ExitStack() as held:
         for name, num_bytes in task.held.items():
-            held.enter_context(budget.reserve(name, num_bytes))
+            held.enter_context(budget.reserve(name, num_bytes, is_shared=name in HELD_ONCE))
         propagated = (make_tables or _propagate)(dataset, config, budget, opened.engine, callback)
         tables = propagated.tables
         which = hops_read(config.model, tables.num_tables)
@@ -65,7 +66,9 @@ def prepare_hops(
             batch = torch.zeros(len(which), min(config.batch_size, tables.num_rows), tables.dim)
             model_bytes = measure_step(partial(build_hop_model, config, tables.dim, len(which), num_outputs), batch)
         reserved, placement = place_hops(config, task.seeds, tables.shape, len(which), model_bytes, budget)
-    plan = hop_plan(config, str(tables.path), tables.shape, len(which), placement, {**task.held, **reserved}, opened)
+    held_too = {**task.held, **reserved}
+    path, shape = str(tables.path), tables.shape
+    plan = hop_plan(config, path, shape, len(which), placement, held_too, HELD_ONCE, budget, opened)
     step_seconds = hop_step_seconds(dataset, config, tables.shape, len(which))
     model = remembered_model(tables.path, opened.engine.name)
     num_train = len(task.seeds.train)
