@@ -28,6 +28,14 @@ settings.register_profile("thorough", deadline=None, max_examples=5 * EXAMPLES_I
 settings.load_profile("house")
 
 
+def pytest_configure() -> None:
+    """Run Triton's kernels on the CPU where there is no GPU. Triton reads the variable at import."""
+    import torch  # after OMP_WAIT_POLICY is set
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before pytest leaves out what is slow."""

@@ -1,0 +1,137 @@
+"""The kernel of sums over neighbour lists; sums.py has its reference.
+
+A program sums a block of columns of one list, edge by edge, so that the order of additions is fixed. A row's columns
+are read together; the lists of a batch are short, and rows that several lists name stay in the device's cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from diskhop.nn.kernels.lists import NeighborLists
+
+_MOST_COLUMNS = 256
+
+
+def sums_by_triton(x: Tensor, lists: NeighborLists, dtype: torch.dtype) -> Tensor:
+    """Compute neighbor_sums() without gradients. Raises ValueError for rows whose columns are apart."""
+    if x.stride(1) != 1:
+        raise ValueError(f"columns must be contiguous, got strides {x.stride()}")
+    num_columns = x.shape[1]
+    num_heads = lists.num_heads
+    out = torch.empty(lists.num_lists, num_columns, dtype=dtype, device=x.device)
+    block = min(_MOST_COLUMNS, triton.next_power_of_2(max(1, num_columns)))
+    grid = (lists.num_lists, triton.cdiv(num_columns, block))
+    if out.numel():
+        _sum_lists[grid](
+            lists.indptr,
+            lists.sources,
+            lists.weights if lists.weights is not None else lists.sources,
+            lists.own_weights if lists.own_weights is not None else lists.sources,
+            0 if lists.own_weights is None else len(lists.own_weights),
+            x,
+            x.stride(0),
+            out,
+            num_columns,
+            num_heads,
+            max(1, num_columns // num_heads),
+            HAS_WEIGHTS=lists.weights is not None,
+            HAS_OWN=lists.own_weights is not None,
+            BLOCK=block,
+        )
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sum_lists(
+    indptr: Any,
+    sources: Any,
+    weights: Any,
+    own_weights: Any,
+    num_own: Any,
+    x: Any,
+    x_stride: Any,
+    out: Any,
+    num_columns: Any,
+    num_heads: Any,
+    head_columns: Any,
+    HAS_WEIGHTS: tl.constexpr,  # noqa: N803 - Triton's habit for constants
+    HAS_OWN: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+) -> None:
+    row = tl.program_id(0)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_column = columns < num_columns
+    heads = columns // head_columns
+    edge = tl.load(indptr + row)
+    end = tl.load(indptr + row + 1)
+    total = tl.zeros((BLOCK,), tl.float32)
+    while edge < end:
+        source = tl.load(sources + edge).to(tl.int64)
+        values = tl.load(x + source * x_stride + columns, mask=is_column, other=0.0).to(tl.float32)
+        if HAS_WEIGHTS:
+            values = values * tl.load(weights + edge.to(tl.int64) * num_heads + heads, mask=is_column, other=0.0)
+        total += values
+        edge += 1
+    if HAS_OWN:  # noqa: SIM102 - decided when the kernel is compiled
+        if row < num_own:
+            own = tl.load(x + row.to(tl.int64) * x_stride + columns, mask=is_column, other=0.0).to(tl.float32)
+            total += own * tl.load(own_weights + row)
+    tl.store(out + row.to(tl.int64) * num_columns + columns, total.to(out.dtype.element_ty), mask=is_column)
+
+
+def products_by_triton(x: Tensor, grad: Tensor, lists: NeighborLists, num_heads: int) -> Tensor:
+    """Compute products_reference(): float32 (edges, heads)."""
+    out = torch.zeros(len(lists.sources), num_heads, device=x.device)
+    head_columns = x.shape[1] // num_heads
+    if out.numel() and head_columns:
+        _multiply_lists[(lists.num_lists, num_heads)](
+            lists.indptr,
+            lists.sources,
+            x,
+            x.stride(0),
+            grad,
+            grad.stride(0),
+            out,
+            num_heads,
+            head_columns,
+            BLOCK=min(_MOST_COLUMNS, triton.next_power_of_2(head_columns)),
+        )
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _multiply_lists(
+    indptr: Any,
+    sources: Any,
+    x: Any,
+    x_stride: Any,
+    grad: Any,
+    grad_stride: Any,
+    out: Any,
+    num_heads: Any,
+    head_columns: Any,
+    BLOCK: tl.constexpr,  # noqa: N803
+) -> None:
+    row = tl.program_id(0)
+    head = tl.program_id(1)
+    edge = tl.load(indptr + row)
+    end = tl.load(indptr + row + 1)
+    of_list = grad + row.to(tl.int64) * grad_stride + head * head_columns
+    while edge < end:
+        of_edge = x + tl.load(sources + edge).to(tl.int64) * x_stride + head * head_columns
+        total = tl.zeros((BLOCK,), tl.float32)
+        column = 0
+        while column < head_columns:
+            columns = column + tl.arange(0, BLOCK)
+            is_column = columns < head_columns
+            left = tl.load(of_edge + columns, mask=is_column, other=0.0).to(tl.float32)
+            total += left * tl.load(of_list + columns, mask=is_column, other=0.0).to(tl.float32)
+            column += BLOCK
+        tl.store(out + edge.to(tl.int64) * num_heads + head, tl.sum(total))
+        edge += 1
