@@ -18,7 +18,12 @@ Activation = Callable[[Tensor, float, Products], Tensor]
 
 def relu(x: Tensor, dropout: float, products: Products) -> Tensor:
     """Compute dropout(relu(x)) in place; x: float32 or bfloat16 (rows, columns)."""
-    out: Tensor = _Relu.apply(x.contiguous(), Rectifier.draw(dropout), products)  # type: ignore[no-untyped-call]
+    return rectified(x, Rectifier.draw(dropout), products)
+
+
+def rectified(x: Tensor, rectifier: Rectifier, products: Products) -> Tensor:
+    """Rectify x, float32 or bfloat16 (rows, columns), in place."""
+    out: Tensor = _Relu.apply(x.contiguous(), rectifier, products)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -44,6 +49,6 @@ class _Relu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (left,) = ctx.saved_tensors
-        of_x: Tensor = ctx.products.empty(*left.shape, left.dtype)
+        of_x: Tensor = ctx.products.empty(*left.shape, left.dtype, left.device)
         ctx.rectifier.gradient(left, grad.contiguous(), of_x)
         return of_x, None, None

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from diskhop._native import layer_norm, layer_norm_backward
+from diskhop.nn.activation import rectified
+from diskhop.nn.kernels.choice import runs_core
 from diskhop.nn.matmul.backends import row_blocks
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.matmul.rectifier import Rectifier
@@ -82,6 +84,9 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor, rectifier: Rectifier | None = None) -> Tensor:
         """Normalise x, float32 or bfloat16 (rows, dim)."""
+        if not runs_core(x):
+            normed = functional.layer_norm(x.float(), self.normalized_shape, self.weight, self.bias, self.eps)
+            return normed.to(x.dtype) if rectifier is None else rectified(normed.to(x.dtype), rectifier, self._products)
         out: Tensor = _LayerNorm.apply(  # type: ignore[no-untyped-call]
             x.contiguous(), self.weight, self.bias, self.eps, rectifier, self._products
         )

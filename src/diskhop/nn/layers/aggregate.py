@@ -1,4 +1,4 @@
-"""Neighbour aggregation: the one place where a model uses edges. The core computes the sums.
+"""Neighbour aggregation: the one place where a model uses edges. The core computes the sums, or a device's kernels.
 
 A *block* is the sampled edges of a whole mini-batch; a *layer block* is the part that one layer needs. Because every
 node is expanded once, hop by hop, layer i of L needs the edges of the first L - i hops and nothing else: its
@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 
 from diskhop._native import aggregate, aggregate_backward
+from diskhop.nn.kernels.choice import runs_core
+from diskhop.nn.kernels.lists import NeighborLists
+from diskhop.nn.kernels.sums import neighbor_sums
 from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 from diskhop.protocols import SampledBatch
 
@@ -66,11 +69,27 @@ class LayerBlock:
 
     def target_of_edge(self) -> Tensor:
         """Return the target of each edge, int64 (edges)."""
-        return torch.from_numpy(np.repeat(np.arange(self.num_targets), np.diff(self.indptr.numpy())))
+        if runs_core(self.indptr):
+            return torch.from_numpy(np.repeat(np.arange(self.num_targets), np.diff(self.indptr.numpy())))
+        return self.lists().list_of_edge()
+
+    def lists(self) -> NeighborLists:
+        """Return the targets' lists, for kernels."""
+        return NeighborLists(self.indptr, self.sources)
+
+    def sum_by_target(self, values: Tensor) -> Tensor:
+        """Return the sum of the values of each target's edges, float64 (num_sources); other sources have 0."""
+        targets = self.target_of_edge()
+        if runs_core(values):
+            # Without edges, NumPy counts in integers.
+            sums = np.bincount(targets.numpy(), values.numpy(), minlength=self.num_sources).astype(np.float64)
+            return torch.from_numpy(sums)
+        zeros = torch.zeros(self.num_sources, dtype=torch.float64, device=values.device)
+        return zeros.index_add_(0, targets, values.double())
 
     def edge_index(self) -> Tensor:
         """Return the edges as PyG's layers take them: int64 (2, edges), source then target."""
-        return torch.from_numpy(np.stack([self.sources.numpy(), self.target_of_edge().numpy()]))
+        return torch.stack([self.sources.long(), self.target_of_edge()])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -161,9 +180,7 @@ def mean_and_self(x: Tensor, layer: LayerBlock, products: Products = DEFAULT_PRO
     products: dtype and memory of the result.
     Sums are float32, in the order of the edges, for any number of threads. An x with more rows gets no gradient.
     """
-    sums = _mean_of(layer)
-    out: Tensor = _Aggregate.apply(x, layer, sums, 2 * x.shape[1], products)  # type: ignore[no-untyped-call]
-    return out
+    return _aggregated(x, layer, _mean_of(layer), 2 * x.shape[1], products)
 
 
 def weighted_sum(
@@ -174,9 +191,7 @@ def weighted_sum(
     edge_weights: float32 (edges); self_weights: float32 (targets); neither gets a gradient.
     x, products: as for mean_and_self().
     """
-    sums = _Sums(edge_weights, self_weights)
-    out: Tensor = _Aggregate.apply(x, layer, sums, x.shape[1], products)  # type: ignore[no-untyped-call]
-    return out
+    return _aggregated(x, layer, _Sums(edge_weights, self_weights), x.shape[1], products)
 
 
 def _mean_of(layer: LayerBlock) -> _Sums:
@@ -192,10 +207,9 @@ def _mean_of(layer: LayerBlock) -> _Sums:
 
 def _shares(layer: LayerBlock, weights: Tensor) -> Tensor:
     """Divide the weights of each target's edges by the sum of their absolute values."""
-    targets, given = layer.target_of_edge().numpy(), weights.numpy()
-    totals = np.bincount(targets, np.abs(given), minlength=layer.num_targets)
+    totals = layer.sum_by_target(weights.abs())
     totals[totals == 0] = 1
-    return torch.from_numpy((given / totals[targets]).astype(np.float32))
+    return (weights / totals[layer.target_of_edge()]).float()
 
 
 class _Sums(NamedTuple):
@@ -204,6 +218,19 @@ class _Sums(NamedTuple):
     edge_weights: Tensor | None = None
     self_weights: Tensor | None = None
     is_mean: bool = False
+
+
+def _aggregated(x: Tensor, layer: LayerBlock, sums: _Sums, num_columns: int, products: Products) -> Tensor:
+    """Return sums of rows, followed by the targets' own rows if twice as many columns are wanted."""
+    if runs_core(x):
+        out: Tensor = _Aggregate.apply(x, layer, sums, num_columns, products)  # type: ignore[no-untyped-call]
+        return out
+    if layer.rows is not None:
+        x = x.index_select(0, layer.rows)
+    lists = NeighborLists(layer.indptr, layer.sources, sums.edge_weights, sums.self_weights)
+    out = neighbor_sums(x, lists.with_means() if sums.is_mean else lists, products.dtype)
+    is_wide = num_columns > x.shape[1]
+    return torch.cat([out, x[: layer.num_targets].to(out.dtype)], dim=1) if is_wide else out
 
 
 class _Aggregate(torch.autograd.Function):

@@ -6,15 +6,20 @@ array of size (edges, columns) is built: attention is (slots, heads), sums are (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from diskhop._native import attend as native_attend
 from diskhop._native import attend_backward_attention, attend_backward_rows, attention_backward
 from diskhop._native import attention as native_attention
+from diskhop.nn.kernels.choice import runs_core
+from diskhop.nn.kernels.lists import NeighborLists
+from diskhop.nn.kernels.softmax import list_softmax
+from diskhop.nn.kernels.sums import neighbor_sums
 from diskhop.nn.layers.aggregate import LayerBlock
 
 # Targets per chunk whose sums wait for the product: few enough to stay in the cache.
@@ -51,12 +56,16 @@ def attention(scores: Tensor, layer: LayerBlock, negative_slope: float, dropout:
     scores: float32 (sources, 2 * heads), each row's as a source, then as a target. Dropped slots have the sign bit set,
     which `attend` and `attend_then_map` read.
     """
+    if not runs_core(scores):
+        return _attention_on_device(scores, layer, negative_slope, dropout)
     out: Tensor = _Attention.apply(scores, layer, negative_slope, dropout)  # type: ignore[no-untyped-call]
     return out
 
 
 def saves_to_attend_first(layer: LayerBlock, num_heads: int, out_dim: int) -> bool:
     """Return whether summing before the linear map is cheaper: it maps targets only, but each head sums all inputs."""
+    if not runs_core(layer.indptr):
+        return False
     saved = (layer.num_sources - layer.num_targets) * out_dim
     num_slots = len(layer.sources) + layer.num_targets
     return saved > _EDGE_COST * num_slots * num_heads
@@ -67,6 +76,8 @@ def attend(weights: Tensor, rows: Tensor, layer: LayerBlock, scale: float) -> Te
 
     rows: float32 or bfloat16 (sources, columns); columns are a multiple of the heads.
     """
+    if not runs_core(rows):
+        return neighbor_sums(rows, replace(slots_of(layer), weights=weights * scale))
     out: Tensor = _Attend.apply(weights, rows, layer, scale)  # type: ignore[no-untyped-call]
     return out
 
@@ -76,8 +87,39 @@ def attend_then_map(weights: Tensor, x: Tensor, weight: Tensor, layer: LayerBloc
 
     x: float32 (sources, in_dim). weight: float32 (out_dim, in_dim), one head after the other.
     """
+    assert runs_core(x), "on a device, rows are mapped before the sum"
     out: Tensor = _AttendThenMap.apply(weights, x, weight, layer, scale)  # type: ignore[no-untyped-call]
     return out
+
+
+def slots_of(layer: LayerBlock) -> NeighborLists:
+    """Return the slots of each target, as lists of sources for kernels."""
+    lists = layer.lists()
+    ends = torch.arange(layer.num_targets, dtype=torch.int32, device=layer.indptr.device)
+    indptr = layer.indptr.clone()
+    indptr[1:] += ends + 1
+    sources = layer.sources.new_empty(len(layer.sources) + layer.num_targets)
+    edges = torch.arange(len(layer.sources), device=layer.indptr.device)
+    sources[edges + lists.list_of_edge()] = layer.sources
+    sources[indptr[1:].long() - 1] = ends
+    return NeighborLists(indptr, sources)
+
+
+def _attention_on_device(scores: Tensor, layer: LayerBlock, negative_slope: float, dropout: Dropout) -> Tensor:
+    """Compute attention() by kernels; dropped slots are 0."""
+    slots = slots_of(layer)
+    targets = slots.list_of_edge()
+    of_sources, of_targets = scores.chunk(2, dim=1)
+    found = functional.leaky_relu(of_sources[slots.sources.long()] + of_targets[targets], negative_slope)
+    # The loop takes the place of edges from a target to itself: it is the last of the target's slots.
+    is_loop = torch.zeros(len(targets), dtype=torch.bool, device=scores.device)
+    is_loop[slots.indptr[1:].long() - 1] = True
+    is_replaced = (slots.sources == targets) & ~is_loop
+    weights = list_softmax(found.masked_fill(is_replaced[:, None], -torch.inf), slots)
+    if dropout.probability == 0:
+        return weights
+    generator = torch.Generator(scores.device).manual_seed(dropout.seed)
+    return weights * (torch.rand(weights.shape, generator=generator, device=scores.device) >= dropout.probability)
 
 
 class _Attention(torch.autograd.Function):

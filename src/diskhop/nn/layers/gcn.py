@@ -14,7 +14,6 @@ has NaN or the square root of a difference.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.nn import GCNConv
@@ -65,23 +64,25 @@ def gcn_weights(layer: LayerBlock) -> tuple[Tensor, Tensor]:
 
 def _of_weighted(layer: LayerBlock, weights: BlockWeights) -> tuple[Tensor, Tensor]:
     """Return what gcn_weights() returns for weighted edges."""
-    sources, given = layer.sources.numpy(), weights.edges.numpy()
-    targets = layer.target_of_edge().numpy()
+    sources, given = layer.sources, weights.edges
+    targets = layer.target_of_edge()
     is_proper = targets != sources
     if weights.strengths is None or weights.loops is None:
-        strengths = np.bincount(targets, np.abs(given) * is_proper, minlength=layer.num_sources)
-        loops = np.ones(layer.num_sources)
-        # Of several the last counts, as in PyG.
-        loops[targets[~is_proper]] = given[~is_proper]
+        strengths = layer.sum_by_target(given.abs() * is_proper)
+        loops = torch.ones_like(strengths)
+        # Of several the last counts, as in PyG. Edges are grouped by target.
+        of_loops, values = targets[~is_proper], given[~is_proper].double()
+        is_last = torch.ones_like(of_loops, dtype=torch.bool)
+        is_last[:-1] = of_loops[1:] != of_loops[:-1]
+        loops[of_loops[is_last]] = values[is_last]
     else:
-        strengths, loops = weights.strengths.numpy().astype(np.float64), weights.loops.numpy().astype(np.float64)
-    totals = strengths + np.abs(loops)
-    scale = np.divide(1, np.sqrt(totals), out=np.zeros_like(totals), where=totals > 0)
+        strengths, loops = weights.strengths.double(), weights.loops.double()
+    totals = strengths + loops.abs()
+    scale = torch.where(totals > 0, 1 / totals.sqrt(), 0.0)
     normalised = given * scale[targets] * scale[sources] * is_proper
     if layer.importance is not None:
-        normalised *= layer.importance.numpy()
+        normalised *= layer.importance
     elif layer.degrees is not None and weights.strengths is not None:
-        drawn = np.maximum(np.diff(layer.indptr.numpy()), 1)
-        normalised *= (layer.degrees[: layer.num_targets].numpy() / drawn)[targets]
-    own = (loops * np.square(scale))[: layer.num_targets]
-    return torch.from_numpy(normalised.astype(np.float32)), torch.from_numpy(own.astype(np.float32))
+        normalised *= (layer.degrees[: layer.num_targets].double() / layer.indptr.diff().clamp(min=1))[targets]
+    own = (loops * scale.square())[: layer.num_targets]
+    return normalised.float(), own.float()

@@ -231,4 +231,45 @@ class Mkl:
         return of_weight, of_bias
 
 
+class OnDevice:
+    """torch's library on the tensor's own device, in one product."""
+
+    def linear(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        rectifier: Rectifier | None,
+        out: Tensor,
+        scratch: BufferPool,
+    ) -> None:
+        """See Backend."""
+        Blas().multiply(x, weight, bias, out)
+        if rectifier is not None:
+            rectifier.rectify(out)
+
+    def gradients(
+        self,
+        grad: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        left: Tensor | None,
+        rectifier: Rectifier | None,
+        of_x: Tensor | None,
+        empty: Empty,
+        scratch: BufferPool,
+    ) -> tuple[Tensor, Tensor]:
+        """See Backend."""
+        if rectifier is not None and left is not None:
+            rectified = torch.empty_like(grad)
+            rectifier.gradient(left, grad, rectified)
+            grad = rectified
+        if of_x is not None and weight is not None:
+            torch.mm(grad, weight, out=of_x)
+        of_weight, of_bias = Blas().parameter_gradients(grad, x)
+        return of_weight.float(), of_bias.float()
+
+
+# For tensors that are not on the CPU, whatever the configured backend.
+ON_DEVICE: Backend = OnDevice()
 BACKENDS: dict[str, Backend] = {"mkl": Mkl(), "blas": Blas(), "onednn": Onednn(), "mixed": Mixed()}

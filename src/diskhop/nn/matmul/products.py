@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from diskhop._native import BufferPool
 from diskhop.config.options import require_known
 from diskhop.errors import ConfigError
-from diskhop.nn.matmul.backends import BACKENDS
+from diskhop.nn.kernels.choice import runs_core
+from diskhop.nn.matmul.backends import BACKENDS, ON_DEVICE, Backend
 from diskhop.nn.matmul.rectifier import Rectifier
 
+CPU = torch.device("cpu")
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 # Activations, gradients and the kernels' scratch of usual mini-batches; larger memory is used too, but not all kept.
@@ -50,9 +52,14 @@ class Products:
         """Pool for the kernels' temporary memory: the one that results come from, so that one bound covers both."""
         return self._pool
 
-    def empty(self, num_rows: int, num_columns: int, dtype: torch.dtype) -> Tensor:
-        """Take an uninitialised tensor from the pool. Its memory is reused once the tensor is freed."""
+    def empty(self, num_rows: int, num_columns: int, dtype: torch.dtype, device: torch.device = CPU) -> Tensor:
+        """Take an uninitialised tensor from the pool. Its memory is reused once the tensor is freed.
+
+        Of another device, torch's own pool gives it.
+        """
         num_bytes = num_rows * num_columns * dtype.itemsize
+        if device.type != "cpu":
+            return torch.empty(num_rows, num_columns, dtype=dtype, device=device)
         if num_bytes < _SMALLEST_BYTES:
             return torch.empty(num_rows, num_columns, dtype=dtype)
         # Batches are never of the same size: in steps of an eighth their tensors mostly are.
@@ -78,8 +85,8 @@ class Products:
 
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None = None) -> Tensor:
         """Compute linear() without gradients, for operands that have `dtype` already."""
-        out = self.empty(len(x), len(weight), self.dtype)
-        BACKENDS[self.backend].linear(x, weight, bias, rectifier, out, self._pool)
+        out = self.empty(len(x), len(weight), self.dtype, x.device)
+        self._backend_for(x).linear(x, weight, bias, rectifier, out, self._pool)
         return out
 
     def gradients(
@@ -90,11 +97,14 @@ class Products:
         left: that result, which only a rectifier needs.
         Arguments and the first gradient have `dtype`, the others are float32.
         """
-        of_x = None if weight is None else self.empty(len(x), x.shape[1], self.dtype)
-        of_weight, of_bias = BACKENDS[self.backend].gradients(
+        of_x = None if weight is None else self.empty(len(x), x.shape[1], self.dtype, x.device)
+        of_weight, of_bias = self._backend_for(x).gradients(
             grad, x, weight, left, rectifier, of_x, self.empty, self._pool
         )
         return of_x, of_weight, of_bias
+
+    def _backend_for(self, x: Tensor) -> Backend:
+        return BACKENDS[self.backend] if runs_core(x) else ON_DEVICE
 
 
 DEFAULT_PRODUCTS = Products()
