@@ -19,6 +19,18 @@ from tests.pairwise import mark_beyond_pairs
 # Several tests at a time have two threads each, on two cores: one that waits must not spin. Torch reads this at import.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+
+def _interpret_kernels() -> None:
+    """Run Triton's kernels on the CPU where there is no GPU. Triton reads the variable at import."""
+    import torch  # imports no Triton, as other packages do
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+# At once: conftest.py of other folders are imported before any hook is called.
+_interpret_kernels()
+
 # Tests at a time slow each other: how long an example takes says nothing. In the house, examples are the same in every
 # run, so that a change alone decides whether its tests pass; `make test-all` looks for new ones.
 settings.register_profile(
@@ -26,14 +38,6 @@ settings.register_profile(
 )
 settings.register_profile("thorough", deadline=None, max_examples=5 * EXAMPLES_IN_HOUSE)
 settings.load_profile("house")
-
-
-def pytest_configure() -> None:
-    """Run Triton's kernels on the CPU where there is no GPU. Triton reads the variable at import."""
-    import torch  # after OMP_WAIT_POLICY is set
-
-    if not torch.cuda.is_available():
-        os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.hookimpl(tryfirst=True)

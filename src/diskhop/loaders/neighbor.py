@@ -17,10 +17,12 @@ import torch
 
 from diskhop.batches.trace import hash_seeds
 from diskhop.budget import Budget
+from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.loaders.arguments import refuse_unsupported
 from diskhop.loaders.batches import Batch, BatchSeedValues
+from diskhop.loaders.destination import delivered_on, device_of
 from diskhop.loaders.input_nodes import InputNodes, resolve_input_nodes
 from diskhop.loaders.opened import AnyBatchMaker
 from diskhop.loaders.planned import PlannedLoader
@@ -30,6 +32,7 @@ from diskhop.loaders.typed_data import TypedLoaderData, find_seed_type, merged_r
 from diskhop.loaders.ways import is_disjoint, resolve_input_time, resolve_ways
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.stream import BatchStream
+from diskhop.pipeline.transfer import RING_BYTES, Destination
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch
 from diskhop.sampling.seeds import SeedSet
 
@@ -82,6 +85,8 @@ class NeighborLoader(PlannedLoader):
     features: x of a graph without features: 'none' (no x, the default), 'degree' (a constant and log(1 + in-degree)),
         'onehot' (a column per node, for small graphs) or 'random' (64 values per node, the same in every batch).
     split: number of the split that input_nodes names a part of; default: the first.
+    device: where batches are delivered, 'cuda', 'cuda:N' or 'auto' (a GPU if there is one): they are copied there while
+        the one before is used. Default: memory, which 'cpu' means too. Graphs of one type only.
     loader_arguments: of torch's DataLoader. sampler orders the seeds, or names how to sample: 'neighbor' (the default),
         'labor', 'ladies' or 'fastgcn' (num_neighbors of these two are nodes per hop). generator draws the seed,
         pin_memory pins batches where there is a GPU; num_workers and the like have no effect, because diskhop has
@@ -103,6 +108,8 @@ class NeighborLoader(PlannedLoader):
     """
 
     _class_name = "NeighborLoader"
+    # Of batches that are delivered on a device.
+    _destination: Destination | None = None
 
     def __init__(
         self,
@@ -141,8 +148,10 @@ class NeighborLoader(PlannedLoader):
         out_dtype: torch.dtype | None = None,
         features: str | None = None,
         split: int | None = None,
+        device: torch.device | str | None = None,
         **loader_arguments: Any,
     ) -> None:
+        target = device_of(device)
         refused = {"transform_sampler_output": transform_sampler_output, "neighbor_sampler": neighbor_sampler}
         refuse_unsupported(self._class_name, refused)
         ways = resolve_ways(
@@ -187,7 +196,18 @@ class NeighborLoader(PlannedLoader):
             may_repeat=self._may_repeat,
             times=self._times,
         )
-        self._open(seed_set, id_map, {"seeds": self._seeds_bytes()})
+        require(
+            target is None or not isinstance(self.data, TypedLoaderData),
+            "device",
+            "None for a graph with several types",
+            device,
+            "leave device out, and move each batch by batch.to('cuda')",
+        )
+        ring = {} if target is None else {"transfer buffers": RING_BYTES}
+        self._open(seed_set, id_map, {"seeds": self._seeds_bytes(), **ring})
+        if target is not None:
+            self._destination = delivered_on(target)
+            self._pins = False
 
     def _find_seeds(
         self, input_nodes: Any, split: int | None, input_id: Any
@@ -243,7 +263,7 @@ class NeighborLoader(PlannedLoader):
             times = None if self._times is None else self._times[positions]
             return self._make(maker, sampled, x, BatchSeedValues(self._seeds[positions], input_id, times))
 
-        return pipeline.run(wanted, make)
+        return pipeline.run(wanted, make, self._destination)
 
     def _make(self, maker: AnyBatchMaker, sampled: SampledBatch, x: Any, seeds: BatchSeedValues) -> Batch:
         """Make a batch, on a thread of the pipeline. x: a tensor, or one per node type."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -27,6 +27,13 @@ Sampled = tuple[SampledBatch, float]
 TypedFeatures = Mapping[str, torch.Tensor]
 # Work on a batch and its features while it is prefetched, on a thread of the pipeline: a tensor, or TypedFeatures.
 Prepare = Callable[[SampledBatch, Any], Any]
+
+
+class Arrives(Protocol):
+    """When a batch is on the device that it is delivered on."""
+
+    def wait(self) -> None:
+        """Let the device's work wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -165,6 +172,7 @@ class InFlightBatch:
     fetch_bytes: bytes admitted for fetching it.
     assembled_bytes: bytes admitted for its contiguous copy.
     ticket: the store's ticket, None before and after.
+    arrival: when it is on the device that it is delivered on; None for one that stays in memory.
     """
 
     index: int
@@ -181,3 +189,4 @@ class InFlightBatch:
     prepared: Any = None
     in_degrees: torch.Tensor | None = None
     counts: FetchCounts | None = None
+    arrival: Arrives | None = None

@@ -53,7 +53,7 @@ class InFlightBatches:
         with self._lock:
             self._batches.discard(batch)
         self.release_ticket(batch)
-        batch.x = batch.x_by_type = batch.rows = batch.prepared = None
+        batch.x = batch.x_by_type = batch.rows = batch.prepared = batch.arrival = None
         self.leave_gates(batch)
 
     def release_all(self) -> None:

@@ -26,6 +26,7 @@ from diskhop.pipeline.peers import shared_memory
 from diskhop.pipeline.pinned import choose_pinned, counts_accesses
 from diskhop.pipeline.stages import stages_of
 from diskhop.pipeline.stream import BatchStream
+from diskhop.pipeline.transfer import Destination, Transfer
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
@@ -48,13 +49,16 @@ _RESERVED_BY_PIPELINE = (
 class Pipeline(PipelineParts):
     """A dataset's topology and feature store, open, and the plan to run them by."""
 
-    def run(self, wanted: Pass, prepare: Prepare | None = None) -> BatchStream:
+    def run(self, wanted: Pass, prepare: Prepare | None = None, destination: Destination | None = None) -> BatchStream:
         """Start a pass. End it before the next one starts.
 
         prepare: called with each batch and its features while it is prefetched, on a thread of the pipeline.
+        destination: the device that batches are delivered on; None: they stay in memory.
         """
         in_flight = InFlightBatches(self.plan, self.store)
         stages = stages_of(self, wanted, prepare, in_flight)
+        if destination is not None:
+            stages.append(Transfer(destination, len(wanted.numbers), in_flight))
         return BatchStream(stages, len(wanted.numbers), ordered=self.plan.ordered, in_flight=in_flight)
 
 

@@ -93,6 +93,9 @@ class BatchStream:
         self._in_flight.extracting.leave(1)
         self._current = batch
         self._num_delivered += 1
+        if batch.arrival is not None:
+            batch.arrival.wait()
+            batch.arrival = None
         x, prepared, counts = batch.x, batch.prepared, batch.counts
         assert x is not None
         assert counts is not None

@@ -7,7 +7,8 @@ node is expanded once, hop by hop, layer i of L needs the edges of the first L -
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,11 @@ class BlockWeights(NamedTuple):
         """Return the weights of the first edges and nodes."""
         strengths, loops = (None if each is None else each[:num_nodes] for each in self[1:])
         return BlockWeights(self.edges[:num_edges], strengths, loops)
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> BlockWeights:
+        """Return the weights with a function applied to each tensor."""
+        strengths, loops = (None if each is None else function(each) for each in self[1:])
+        return BlockWeights(function(self.edges), strengths, loops)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,6 +149,21 @@ class Block:
             sampled.by_hop,
             weights,
             importance,
+        )
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Block:
+        """Return the block with a function applied to each tensor, such as one that copies it to a device."""
+        degrees, rows, importance = (
+            None if each is None else function(each) for each in (self.degrees, self.rows, self.importance)
+        )
+        return replace(
+            self,
+            indptr=function(self.indptr),
+            sources=function(self.sources),
+            degrees=degrees,
+            rows=rows,
+            weights=None if self.weights is None else self.weights.mapped(function),
+            importance=importance,
         )
 
     def __repr__(self) -> str:

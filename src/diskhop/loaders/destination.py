@@ -1,0 +1,43 @@
+"""Delivery of a loader's batches on a device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from diskhop.config.options import require
+from diskhop.nn.devices import CPU, choose_device, read_cuda
+from diskhop.nn.layers.aggregate import Block
+from diskhop.pipeline.batch import InFlightBatch
+from diskhop.pipeline.transfer import Destination, DeviceCopies
+
+
+def device_of(wanted: torch.device | str | None) -> torch.device | None:
+    """Check the device that a user asks for; None: batches are delivered in memory, where they are made.
+
+    Raises ConfigError for a device that cannot be used.
+    """
+    is_device = wanted is None or isinstance(wanted, torch.device | str)
+    require(is_device, "device", "a torch.device or its name", wanted, "pass device='cuda'")
+    if wanted is None:
+        return None
+    chosen = choose_device(str(wanted), read_cuda(), "device")
+    return None if chosen.name == CPU else torch.device(chosen.name)
+
+
+def delivered_on(device: torch.device) -> Destination:
+    """Return the destination of batches that a loader makes. The caller has reserved RING_BYTES."""
+    return Destination(DeviceCopies(device), _move_prepared)
+
+
+def _move_prepared(batch: InFlightBatch, copies: DeviceCopies) -> None:
+    """Copy a batch of PyTorch Geometric."""
+    for store in batch.prepared.stores:
+        for name, value in list(store.items()):
+            if isinstance(value, Tensor):
+                store[name] = copies.copy(value)
+            elif isinstance(value, Block):
+                store[name] = value.mapped(copies.copy)
+    # What the consumer reads is on the device.
+    batch.x = torch.empty(0, 0)
+    batch.x_by_type = None

@@ -1,0 +1,140 @@
+"""The transfer stage, with the CPU as its device: the same ring and copies, and the same bytes from every store."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import diskhop
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError, PipelineError
+from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies, PinnedRing
+from diskhop.stores.stores import STORES
+from tests.examples import examples
+from tests.mini_batches import assert_same_batches
+from tests.runs import small_graph
+
+CPU = torch.device("cpu")
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int64, torch.bool)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    path = tmp_path_factory.mktemp("graphs") / "g"
+    return small_graph(path, num_nodes=300, num_edges=1500, dim=8, num_classes=3, train_fraction=0.5, seed=1)
+
+
+@pytest.fixture
+def rings(monkeypatch: pytest.MonkeyPatch) -> list[PinnedRing]:
+    """Make loaders deliver on the CPU through rings of 100 bytes, which are listed."""
+    made: list[PinnedRing] = []
+
+    def copies(device: torch.device) -> DeviceCopies:
+        made.append(PinnedRing(device, buffer_bytes=100, num_buffers=3))
+        return DeviceCopies(device, made[-1])
+
+    monkeypatch.setattr("diskhop.loaders.destination.DeviceCopies", copies)
+    monkeypatch.setattr("diskhop.loaders.neighbor.device_of", lambda wanted: wanted)
+    return made
+
+
+def loader_for(dataset: Dataset, **changes: Any) -> diskhop.NeighborLoader:
+    arguments = {"num_neighbors": [3, 2], "input_nodes": np.arange(40), "batch_size": 5, "memory": "50MB", "seed": 3}
+    return diskhop.NeighborLoader(dataset, **{**arguments, **changes})
+
+
+@examples(40)
+@given(
+    shape=st.lists(st.integers(0, 9), max_size=3),
+    dtype=st.sampled_from(DTYPES),
+    buffer_bytes=st.integers(8, 300),
+    seed=st.integers(0, 99),
+    transposed=st.booleans(),
+)
+def test_copies_through_a_ring_have_the_bytes(
+    shape: list[int], dtype: torch.dtype, buffer_bytes: int, seed: int, transposed: bool
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    tensor = torch.randint(0, 100, shape, generator=generator).to(dtype)
+    if transposed:
+        tensor = tensor.permute(tuple(reversed(range(len(shape)))))
+    copies = DeviceCopies(CPU, PinnedRing(CPU, buffer_bytes))
+    found = copies.copy(tensor)
+    assert found.data_ptr() != tensor.data_ptr() or tensor.numel() == 0
+    assert found.dtype == dtype
+    assert torch.equal(found, tensor)
+    if tensor.dim() and len(tensor):
+        rows = torch.randint(0, len(tensor), (11,), generator=generator)
+        assert torch.equal(copies.copy(tensor, rows.numpy()), tensor[rows])
+        assert len(copies.finish().tensors) == 2
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_batches_on_a_device_are_those_in_memory(dataset: Dataset, store: str, rings: list[PinnedRing]) -> None:
+    arguments: dict[str, Any] = {"store": store, "ordered": store == "shared", "shuffle": True}
+    with loader_for(dataset, **arguments) as loader:
+        expected = [batch for _ in range(2) for batch in loader]
+    with loader_for(dataset, **arguments, device=CPU) as loader:
+        found = [batch for _ in range(2) for batch in loader]
+        assert loader.plan.reserved["transfer buffers"] == RING_BYTES
+    assert_same_batches(found, expected)
+    for batch, other in zip(found, expected, strict=True):
+        assert torch.equal(batch.block.sources, other.block.sources)
+        assert torch.equal(batch.block.indptr, other.block.indptr)
+    assert len(rings) == 1
+
+
+def test_single_batches_and_graphs_per_seed_are_delivered_there_too(dataset: Dataset, rings: list[PinnedRing]) -> None:
+    with loader_for(dataset) as memory, loader_for(dataset, device=CPU) as device:
+        assert_same_batches([device([3, 1])], [memory([3, 1])])
+    arguments: dict[str, Any] = {"depth": 2, "num_neighbors": 3, "node_idx": np.arange(9), "memory": "50MB"}
+    with (
+        diskhop.ShaDowKHopSampler(dataset, **arguments) as memory,
+        diskhop.ShaDowKHopSampler(dataset, **arguments, device=CPU) as device,
+    ):
+        assert_same_batches(device, memory)
+    assert len(rings) == 2
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+def test_passes_that_end_early_leave_the_ring_whole(dataset: Dataset, rings: list[PinnedRing], count: int) -> None:
+    num_threads = threading.active_count()
+    with loader_for(dataset, store="direct", device=CPU, batch_size=8) as loader:
+        for _ in range(count):
+            next(iter(loader))
+        assert threading.active_count() == num_threads
+        (ring,) = rings
+        buffers = set()
+        for _ in range(3):
+            buffers.add(ring.take().data_ptr())
+            ring.give(None)
+        assert len(buffers) == 3
+        assert len(list(loader)) == 5
+
+
+def test_a_batch_that_does_not_fit_the_device_is_one_line(
+    dataset: Dataset, rings: list[PinnedRing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(DeviceCopies, "copy", fail)
+    with loader_for(dataset, device=CPU) as loader, pytest.raises(PipelineError, match="use a smaller batch size"):
+        next(iter(loader))
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="device must be auto, cpu, cuda or cuda:N, got 'gpu'"):
+        diskhop.NeighborLoader(tmp_path, num_neighbors=[2], device="gpu")
+
+
+def test_the_cpu_as_a_device_is_memory(dataset: Dataset) -> None:
+    with loader_for(dataset, device="cpu") as loader:
+        assert "transfer buffers" not in loader.plan.reserved
