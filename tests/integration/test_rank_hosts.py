@@ -1,4 +1,4 @@
-"""Two machines train the bits of one process: hosts in network namespaces, each with a dataset of its own."""
+"""Two machines train the bits of one: hosts in network namespaces, each with a dataset of its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from pathlib import Path
 import pytest
 
 from diskhop.runs.start import train
+from tests.embedding import OPTIONS, committed_bytes, small_triples
+from tests.ranks import RanksJob, run_jobs
 from tests.runs import assert_same_run, small_graph
 
-WORDS = (
-    "--model sage --hidden 16 --fanout 4,4 --batch-size 60 --epochs 3 --memory 200MB --engine threads --matmul blas "
+TRAIN = (
+    "train --model sage --hidden 16 --fanout 4,4 --batch-size 60 --epochs 3 --memory 200MB --engine threads "
+    "--matmul blas --threads 1"
+)
+EMBED = (
+    "embed --model complex --dim 8 --init-scale 0.3 --batch-size 64 --chunk-size 16 --negatives 12 --epochs 4 "
+    "--partitions 8 --buffer 3 --repartitions 2 --memory 200MB --eval-edges 30 --eval-candidates 20 --engine threads "
     "--threads 1"
 )
 ADDRESS = "10.77.41.{}"
@@ -44,12 +51,12 @@ def hosts() -> Iterator[list[str]]:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
-def start(hosts: list[str], number: int, dataset: Path, out: Path) -> subprocess.Popen[str]:
+def start(hosts: list[str], number: int, dataset: Path, out: Path, words: str = TRAIN) -> subprocess.Popen[str]:
     """Start one rank on a host, as torchrun is started on several machines."""
     command = ["ip", "netns", "exec", hosts[number], sys.executable, "-m", "torch.distributed.run"]
     command += ["--nnodes", "2", "--node-rank", str(number), "--nproc-per-node", "1", "--local-addr"]
     command += [ADDRESS.format(number + 1), "--master-addr", ADDRESS.format(1), "--master-port", "29541"]
-    command += ["-m", "diskhop", "train", str(dataset), "--out", str(out), *WORDS.split()]
+    command += ["-m", "diskhop", *words.split(), "--out", str(out), str(dataset)]
     end = f"dh{os.getpid()}{'ab'[number]}"
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": end}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -79,6 +86,25 @@ def test_two_machines_train_the_bits_of_one_process(hosts: list[str], tmp_path: 
     assert [rank.returncode for rank in ranks] == [0, 0], ends
     assert_same_run(tmp_path / "alone", tmp_path / "run")
     assert not outs[1].exists(), "rank 0 alone writes"
+
+
+@pytest.mark.slow
+def test_two_machines_train_the_embeddings_of_two_processes_on_one(hosts: list[str], tmp_path: Path) -> None:
+    """RUN is on a file system that both share; the second is told where by the first."""
+    dataset = small_triples(tmp_path)
+    shutil.copytree(dataset.path, tmp_path / "copy")
+    options = {**OPTIONS, "partitions": 8, "repartitions": 2, "epochs": 4, "threads": 2, "dataset": str(dataset.path)}
+    alone = RanksJob(2, options, outs=(str(tmp_path / "alone"), str(tmp_path / "not written")), command="embed")
+    assert run_jobs([alone]) == [["", ""]]
+    outs = [tmp_path / "run", tmp_path / "other"]
+    ranks = [
+        start(hosts, number, each, outs[number], EMBED) for number, each in enumerate((dataset.path, tmp_path / "copy"))
+    ]
+    ends = [rank.communicate(timeout=280) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], ends
+    assert committed_bytes(tmp_path / "run") == committed_bytes(tmp_path / "alone")
+    assert not outs[1].exists(), "the folder is that of rank 0"
+    assert not (tmp_path / "run" / "edges").exists()
 
 
 @pytest.mark.slow

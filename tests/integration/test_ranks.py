@@ -153,7 +153,10 @@ def assert_equal_runs(folder: Path, name: str, count: int) -> None:
         for counted in ("batches", "rows_requested", "bytes_needed"):
             assert other[counted] == one[counted]
             assert other["validation"][counted] == one["validation"][counted]
-    assert found["ranks"]["count"] == len(found["ranks"]["per_rank"]) == count
+    ranks = found["ranks"]["per_rank"]
+    assert found["ranks"]["count"] == len(ranks) == count
+    assert all(0 < each["shared_bytes"] < each["peak_rss_bytes"] for each in ranks)
+    assert found["peak_rss_bytes"] == sum(each["peak_rss_bytes"] - each["shared_bytes"] for each in ranks)
     assert not [each for each in folders_of(run)[1:] if Path(each).exists()], "rank 0 alone writes"
 
 

@@ -103,6 +103,17 @@ def test_few_cold_edges_make_a_block_of_whole_lines() -> None:
     assert "24 passes of 16 columns (rows before 2,899,968 in memory)" in str(plan)
 
 
+def test_every_process_has_a_file_of_the_values_of_cold_edges() -> None:
+    memory_bytes = TABLE_BYTES // 10
+    task = with_sources(memory_bytes, num_cold=300_000, most_per_piece=120)
+    alone, three = (
+        plan_propagation(task, memory_bytes=memory_bytes, threads=2, disk=assumed_disk_model(), processes=number)
+        for number in (1, 3)
+    )
+    assert three.work_bytes - alone.work_bytes == 2 * (300_000 * 64 + 4096)
+    assert replace(three, work_bytes=alone.work_bytes) == alone
+
+
 @pytest.mark.parametrize(("num_cold", "most_per_piece"), [(3_000_000, 1000), (300_000, 16_384), (60_000_000, 16_384)])
 def test_where_cold_edges_are_many_a_block_holds_all_rows(num_cold: int, most_per_piece: int) -> None:
     task = with_sources(TABLE_BYTES // 10, num_cold=num_cold, most_per_piece=most_per_piece)

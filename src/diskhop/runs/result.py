@@ -10,7 +10,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.plans import RunPlan
 from diskhop.runs.better import best_value
 from diskhop.system.machine import diskhop_version
-from diskhop.system.memory import resident_bytes
+from diskhop.system.memory import SharedPages, resident_bytes, shared_pages
 
 if TYPE_CHECKING:
     # Results are shown by commands that do not load torch.
@@ -86,16 +86,31 @@ def merged_records(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def memory_of_ranks(result: Mapping[str, Any], group: Group) -> dict[str, Any]:
+def measure_shared(group: Group) -> SharedPages:
+    """Measure the pages that this rank shares with others, at the same time as they do; nothing with one rank."""
+    if group.is_alone:
+        return SharedPages()
+    group.wait()
+    found = shared_pages()
+    # Until then, all have their data.
+    group.wait()
+    return found
+
+
+def memory_of_ranks(result: Mapping[str, Any], shared: SharedPages, group: Group) -> dict[str, Any]:
     """Return the entries of result.json about the memory of several ranks: of all together, and of each.
 
-    result: that of this rank.
+    Of all together, each page counts once. result, shared: those of this rank.
     """
     if group.is_alone:
         return {}
     names = ("peak_rss_bytes", "resident_before_bytes", "overhead_bytes")
-    per_rank = group.gather({name: result[name] for name in names})
-    totals = {name: sum(each[name] for each in per_rank) for name in names}
+    found = group.gather(({name: result[name] for name in names}, shared))
+    program = sum(each.program for _, each in found)
+    # What is not data of the graph has no segments.
+    twice = dict.fromkeys(names, program) | {"peak_rss_bytes": program + sum(each.data for _, each in found)}
+    totals = {name: sum(own[name] for own, _ in found) - twice[name] for name in names}
+    per_rank = [{**own, "shared_bytes": each.program + each.data} for own, each in found]
     return {**totals, "ranks": {"count": len(per_rank), "per_rank": per_rank}}
 
 

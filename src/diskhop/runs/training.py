@@ -34,7 +34,7 @@ from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_op
 from diskhop.runs.context import RunContext
 from diskhop.runs.feeds import Feed, PreparedRun, Task
 from diskhop.runs.folder import ModelFolder
-from diskhop.runs.result import describe_run, make_result, memory_of_ranks
+from diskhop.runs.result import describe_run, make_result, measure_shared, memory_of_ranks
 from diskhop.runs.schema import Schema
 from diskhop.runs.trainer import Trainer
 from diskhop.system.memory import resident_bytes
@@ -115,6 +115,7 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
             state = epochs.run(state)
             trainer.model.load_state_dict(state.best_model)
             tested, testing = _test(job, trainer, feed, state)
+            shared = measure_shared(context.group)
         num_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
         described = describe_run(job.kind, context.dataset, config.model, config.seed)
         result = make_result(
@@ -128,7 +129,7 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
             test=tested,
             preparation=prepared.preparation,
         )
-        result |= {"best_epoch": state.best_epoch, **testing, **memory_of_ranks(result, context.group)}
+        result |= {"best_epoch": state.best_epoch, **testing, **memory_of_ranks(result, shared, context.group)}
         result |= {} if state.warm_start is None else {"warm_start": state.warm_start}
         if folder is not None:
             folder.save_model(state, config.model)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -63,7 +65,36 @@ def _own_groups(path: Path) -> list[tuple[Path, str, str]]:
 
 def resident_bytes(name: Literal["VmRSS", "VmHWM"]) -> int:
     """Return the resident memory of this process: now (VmRSS) or at its peak (VmHWM)."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise TrainingError(f"/proc/self/status: has no line {name}; diskhop needs a Linux kernel with /proc mounted")
+    return _bytes_of(Path("/proc/self/status"), [name])[name]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPages:
+    """Resident bytes of this process that count for others, so that the sum over processes has each page once.
+
+    That is resident memory (RSS) minus proportional memory (PSS), in which n processes have 1/n of a page they share.
+
+    program: of libraries and other files, and of memory from before a fork.
+    data: of segments (system/resident.py).
+    """
+
+    program: int = 0
+    data: int = 0
+
+
+def shared_pages() -> SharedPages:
+    """Measure the pages that this process shares with others now."""
+    resident = _bytes_of(Path("/proc/self/status"), ("RssAnon", "RssFile", "RssShmem"))
+    counted = _bytes_of(Path("/proc/self/smaps_rollup"), ("Pss_Anon", "Pss_File", "Pss_Shmem"))
+    program = resident["RssAnon"] + resident["RssFile"] - counted["Pss_Anon"] - counted["Pss_File"]
+    return SharedPages(max(0, program), max(0, resident["RssShmem"] - counted["Pss_Shmem"]))
+
+
+def _bytes_of(path: Path, names: Iterable[str]) -> dict[str, int]:
+    """Read lines such as 'VmRSS: 12 kB'."""
+    lines = (line.partition(":") for line in path.read_text(encoding="ascii").splitlines())
+    found = {name: int(value.split()[0]) * 1024 for name, _, value in lines if name in names}
+    for name in names:
+        if name not in found:
+            raise TrainingError(f"{path}: has no line {name}; diskhop needs a Linux kernel with /proc mounted")
+    return found

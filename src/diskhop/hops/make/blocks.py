@@ -156,12 +156,12 @@ def num_blocks_of(task: Task, block: Block) -> int:
     return whole + -(-left // narrower)
 
 
-def cold_disk_bytes(task: Task, block: Block) -> int:
-    """Return the disk space of cold edges."""
+def cold_disk_bytes(task: Task, block: Block, processes: int) -> int:
+    """Return the disk space of cold edges: their sources, and the values of a block in a file of each process."""
     if block.cold is None:
         return 0
     values_bytes = block.cold.num_edges * block.tiles * TILE_ROW_BYTES + PAGE_BYTES
-    return cold_file_bytes(task.num_edges, block.cold.num_edges, task.index_bytes) + values_bytes
+    return cold_file_bytes(task.num_edges, block.cold.num_edges, task.index_bytes) + processes * values_bytes
 
 
 def _good_staging_bytes(memory_bytes: int) -> int:

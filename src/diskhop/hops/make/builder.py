@@ -138,14 +138,18 @@ class HopTableBuilder:
             self._note("cut features", started, num_bytes, num_bytes)
 
     def _find_cold(self, lists: Lists) -> None:
-        """Find the cold edges of the planned blocks, and allocate space for the values of one block."""
+        """Find the cold edges of the planned blocks, and allocate space for the values of a block computed here."""
         if self.plan.cold is None or self._cold is not None:
             return
         started = time.perf_counter()
         self._cold = self.maker.cold_edges(lists, self.plan.cold.first_row)
-        make_values_file(self._cold.values_path, 4 * self.plan.columns * self._cold.num_edges, self.tools)
+        if self.tools.processes == 1:
+            self._make_values_file(self._cold)
         num_written = self._cold.sources_path.stat().st_size
         self._note("find cold edges", started, lists.num_edges * lists.index_bytes, num_written)
+
+    def _make_values_file(self, cold: ColdEdges) -> None:
+        make_values_file(cold.values_path, 4 * self.plan.columns * cold.num_edges, self.tools)
 
     def _propagate(self, hop: Hop, outputs: list[str], num_before: int, num_hops: int) -> None:
         """Write the missing columns of the tables of a hop, block after block."""
@@ -203,6 +207,8 @@ class HopTableBuilder:
                 self.whole.begin(table, None)
             run_job(job, self.whole.done, self.tools, threads=self.tools.processes, here=1, progress=report)
             return
+        if self.tools.processes > 1 and job.cold is not None:
+            self._make_values_file(job.cold)
         for number in range(job.num_parts):
             job.write(number, self.whole)
             report(number + 1, job.num_parts)

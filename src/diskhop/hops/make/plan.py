@@ -81,8 +81,13 @@ class PropagationPlan(PlannedSteps):
         )
 
 
-def plan_propagation(task: Task, *, memory_bytes: int, threads: int, disk: DiskModel) -> PropagationPlan:
-    """Choose the widest block of columns that fits into memory and predict the work. Raises BudgetError."""
+def plan_propagation(
+    task: Task, *, memory_bytes: int, threads: int, disk: DiskModel, processes: int = 1
+) -> PropagationPlan:
+    """Choose the widest block of columns that fits into memory and predict the work. Raises BudgetError.
+
+    memory_bytes, threads: of each of the processes that compute blocks.
+    """
 
     def moved_bytes(block: Block) -> int:
         return sum(step.bytes_read + step.bytes_written for step in _plan_steps(task, block, threads, disk))
@@ -117,7 +122,7 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, disk: DiskM
         steps=steps,
         num_tables=task.num_tables,
         result_bytes=task.result_bytes,
-        work_bytes=task.work_bytes + cold_disk_bytes(task, block),
+        work_bytes=task.work_bytes + cold_disk_bytes(task, block, min(processes, num_blocks)),
         disk_source=disk.source,
     )
 

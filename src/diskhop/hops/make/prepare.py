@@ -71,10 +71,15 @@ def task_of(dataset: Dataset, spec: PropagationSpec, rows: NodeRows | None, want
     )
 
 
-def count_task_sources(task: Task, dataset: Dataset, budget: Budget, threads: int, progress: Progress) -> Task:
-    """Count the sources in the lists, if that may make blocks wider, and return the task with the counts."""
+def count_task_sources(
+    task: Task, dataset: Dataset, budget: Budget, threads: int, processes: int, progress: Progress
+) -> Task:
+    """Count the sources in the lists, if that may make blocks wider, and return the task with the counts.
+
+    budget, threads: of all processes together, which compute blocks of their own.
+    """
     memory_bytes = budget.available_bytes
-    first_cold = first_cold_row(task, memory_bytes, threads)
+    first_cold = first_cold_row(task, memory_bytes // processes, max(1, threads // processes))
     if first_cold is None:
         return task
     with budget.reserve("counting sources", scan_bytes(task.index_bytes, memory_bytes)):

@@ -144,14 +144,15 @@ class _Propagation:
         edges = ListedEdges(self.dataset.topology, f"lists of dataset {self.dataset.hash}")
         wanted = wanted_lists(edges, self.spec, self.progress, is_weighted=self.is_weighted)
         task = task_of(self.dataset, self.spec, self.rows, wanted)
-        task = count_task_sources(task, self.dataset, self.budget, self.threads, self.progress)
-        disk = remembered_model(folder if folder.exists() else self.dataset.path, self.tools.engine.name)
         processes = self.tools.processes  # each computes blocks in its part of the memory
+        task = count_task_sources(task, self.dataset, self.budget, self.threads, processes, self.progress)
+        disk = remembered_model(folder if folder.exists() else self.dataset.path, self.tools.engine.name)
         plan = plan_propagation(
             task,
             memory_bytes=self.budget.available_bytes // processes,
             threads=max(1, self.threads // processes),
             disk=disk,
+            processes=processes,
         )
         make_directories(folder, injector)
         with WorkFolder(self.destination, injector) as work, ExitStack() as stack:

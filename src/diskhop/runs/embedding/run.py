@@ -38,7 +38,7 @@ from diskhop.runs.embedding.opened import open_run
 from diskhop.runs.embedding.parts import EmbeddingParts
 from diskhop.runs.embedding.warm_start import WarmStart
 from diskhop.runs.folder import require_new_folder
-from diskhop.runs.result import describe_run, make_result, memory_of_ranks
+from diskhop.runs.result import describe_run, make_result, measure_shared, memory_of_ranks
 from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
 
@@ -112,6 +112,7 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
             run.restore(commit)
         run.train()
         tested = run.test()
+        shared = measure_shared(group)
     sizes = {"num_nodes": layout.num_nodes, "num_edges": edges.num_train, "num_relations": edges.num_relations}
     result = make_result(
         {**describe_run(EMBEDDING, dataset, config.model, config.seed), **sizes},
@@ -124,7 +125,7 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
         test=tested,
         preparation={},
     )
-    result |= memory_of_ranks(result, group)
+    result |= memory_of_ranks(result, shared, group)
     if group.ranks.is_first:
         folder.finish(run.history, result)
     return Embedded(dataset, out, whole, result)
