@@ -96,7 +96,7 @@ def test_what_runs_on_devices_is_imported_without_cuda_and_without_triton() -> N
 import importlib, pkgutil, sys
 import diskhop.nn.kernels as kernels
 names = [f"{kernels.__name__}.{module.name}" for module in pkgutil.iter_modules(kernels.__path__)]
-names += ["diskhop.nn.devices", "diskhop.nn.models", "diskhop.pipeline.transfer", "diskhop.loaders.destination"]
+names += ["diskhop.nn.devices", "diskhop.pipeline.transfer", "diskhop.loaders.destination"]
 for name in names:
     if ".triton_" not in name:
         sys.modules["triton"] = None
