@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
 
 from diskhop.errors import ConfigError, DiskhopError, RankError
 from diskhop.runtime.process import end_with_parent
@@ -134,6 +134,8 @@ def _connect(ranks: Ranks) -> Any:
     try:
         timeout = timedelta(seconds=_START_SECONDS)
         store, _, _ = next(dist.rendezvous("env://", ranks.rank, ranks.count, timeout=timeout))  # type: ignore[attr-defined]
+        # torchrun keeps the store when it starts ranks again: addresses and errors in it are those of ranks that ended.
+        store = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.count, timeout=timeout)
         # A rank that fails at once closes its connections, for which another one might still wait.
         dist.barrier()
