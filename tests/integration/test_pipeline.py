@@ -21,7 +21,6 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.pipeline.batch import InFlightBatch, MiniBatch, Pass
-from diskhop.pipeline.in_flight import InFlightBatches
 from diskhop.pipeline.parts import PipelineParts
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.pipeline.stages import stages_of
@@ -320,7 +319,7 @@ def test_leaving_as_a_batch_joins_the_line_for_room_returns(
             ticket = submit(batch, make_room)
             if batch.number == 2:
                 is_in_line.set()
-                while not (streams and streams[0]._is_stopped):
+                while not (streams and streams[0]._threads.is_stopped):
                     time.sleep(0.001)
             return ticket
 
@@ -426,7 +425,9 @@ def test_a_stage_that_breaks_reaches_the_consumer_with_its_cause(
 
 
 @pytest.mark.parametrize(("store", "ordered"), [("direct", True), ("shared", False)])
-def test_a_stage_more_is_one_class_and_one_entry(dataset: Dataset, store: str, ordered: bool) -> None:
+def test_a_stage_more_is_one_class_and_one_entry(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, store: str, ordered: bool
+) -> None:
     plan = plan_for(dataset, store=store, ordered=ordered)
     assert plan.ordered == ordered
     expected = run_all(dataset, plan)
@@ -437,9 +438,8 @@ def test_a_stage_more_is_one_class_and_one_entry(dataset: Dataset, store: str, o
     with open_pipeline(dataset, plan, budget) as pipeline:
 
         def start(last: Double) -> BatchStream:
-            in_flight = InFlightBatches(plan, pipeline.store)
-            stages = [*stages_of(pipeline, wanted, None, in_flight), last]
-            return BatchStream(stages, len(wanted.numbers), ordered=plan.ordered, in_flight=in_flight)
+            monkeypatch.setattr("diskhop.pipeline.pipeline.stages_of", lambda *given: [*stages_of(*given), last])
+            return pipeline.run(wanted)
 
         with start(Double()) as batches:
             found = [replace(batch, x=rows_of(batch), rows=None) for batch in batches]

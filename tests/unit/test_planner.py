@@ -120,9 +120,22 @@ def test_rows_that_belady_misses_are_as_many_as_its_replay_counts() -> None:
 
 
 def test_superbatches_grow_up_to_what_the_disk_takes() -> None:
-    assert superbatch_lengths(100, 50, 4.0) == [16, 50, 34]
+    assert superbatch_lengths(100, 50, 4.0) == [16, 42, 42]
     assert superbatch_lengths(5, 50, 4.0) == [5]
-    assert superbatch_lengths(9, 4, 1.5) == [4, 4, 1]
+    assert superbatch_lengths(9, 4, 1.5) == [4, 3, 2]
+
+
+def test_superbatches_of_the_next_pass_go_on_growing_and_end_without_a_short_one() -> None:
+    assert superbatch_lengths(37, 1000, 1.5) == [16, 21]
+    assert superbatch_lengths(37, 1000, 1.5, after=21) == [37]
+    assert superbatch_lengths(37, 20, 1.5, after=21) == [19, 18], "as far as the disk allows"
+    assert superbatch_lengths(100, 1000, 1.5, after=24) == [34, 66]
+    assert superbatch_lengths(37, 1000, 1.5, after=4) == [19, 18], "after a short validation"
+    for num_batches in range(1, 200):
+        lengths = superbatch_lengths(num_batches, 30, 1.5, after=16)
+        assert sum(lengths) == num_batches
+        assert max(lengths) <= 30
+        assert lengths[-1] * 3 >= lengths[0]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 
 from diskhop.pipeline.batch import InFlightBatch
 from diskhop.plans import SampledPlan
-from diskhop.policies.superbatches import SUPERBATCHES_ON_DISK
 from diskhop.protocols import FeatureStore
 from diskhop.runtime.channels import ByteGate
 
@@ -21,15 +20,17 @@ class InFlightBatches:
     fetching: gate of the bytes from submission until rows are assembled; one batch always passes.
     assembled: gate of the bytes from then on; unused if rows are read straight to their place.
     extracting: gate of the number of batches between submission and delivery.
-    superbatches: gate of the number of superbatches on disk.
+    superbatches: gate of the number of superbatches on disk; None for a pass that has none.
     holds_while_waiting: True if the consumer keeps a batch while it waits for the next one.
     """
 
-    def __init__(self, plan: SampledPlan, store: FeatureStore[Any] | None) -> None:
+    def __init__(
+        self, plan: SampledPlan, store: FeatureStore[Any] | None, superbatches: ByteGate | None = None
+    ) -> None:
         self.fetching = ByteGate(plan.bytes_in_flight)
         self.assembled = ByteGate(plan.bytes_assembled)
         self.extracting = ByteGate(plan.share.most_extracting or MOST_IN_FLIGHT)
-        self.superbatches = ByteGate(SUPERBATCHES_ON_DISK)
+        self.superbatches = superbatches
         self.holds_while_waiting = plan.holds_while_waiting
         self._store = store
         self._lock = threading.Lock()
@@ -66,7 +67,7 @@ class InFlightBatches:
         ticket, batch.ticket = batch.ticket, None
         if ticket is not None and self._store is not None:
             self._store.release(ticket)
-            if batch.ends_superbatch:
+            if batch.ends_superbatch and self.superbatches is not None:
                 # Both the trace and the store's own files of this superbatch are gone from the disk by now.
                 self.superbatches.leave(1)
 

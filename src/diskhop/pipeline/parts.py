@@ -15,7 +15,7 @@ from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import DEGREE
 from diskhop.dataset.type_map import TypeMap
-from diskhop.pipeline.batch import InFlightBatch
+from diskhop.pipeline.batch import InFlightBatch, Pass
 from diskhop.pipeline.decode import decode_rows
 from diskhop.pipeline.made_rows import make_rows
 from diskhop.pipeline.sizes import batch_bytes, made_bytes
@@ -43,6 +43,16 @@ class PipelineParts:
     pool: BufferPool
     scratch: Path | None
     prepared: PreparedBatches | None
+
+    def find_prepared(self, wanted: Pass) -> Any:
+        """Return where a pass's batches are, if all of them were prepared before the run, else None."""
+        if self.prepared is None or self.scratch is None:
+            return None
+        return self.prepared.find(wanted.trace_settings(self.dataset.hash), wanted.numbers)
+
+    def is_prepared(self, wanted: Pass) -> bool:
+        """Whether all batches of a pass were prepared before the run."""
+        return self.find_prepared(wanted) is not None
 
     def fetch_bytes(self, sampled: SampledBatch, store_bytes: int) -> int:
         """Bytes of a batch from its submission until its rows are assembled. store_bytes: the store's part."""

@@ -4,7 +4,7 @@
         for batch in batches:
             ...
 
-stages.py has the stages of a pass, stream.py their threads.
+stages.py has the stages of a pass, stream.py delivers its batches, ahead.py prepares it before that.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_folder
 from diskhop.io.engine import open_engine
 from diskhop.io.locks import shared_directory
+from diskhop.pipeline.ahead import MakePass, SampledAhead
 from diskhop.pipeline.batch import Pass, Prepare
 from diskhop.pipeline.in_flight import InFlightBatches
 from diskhop.pipeline.parts import PipelineParts
@@ -49,17 +50,52 @@ _RESERVED_BY_PIPELINE = (
 class Pipeline(PipelineParts):
     """A dataset's topology and feature store, open, and the plan to run them by."""
 
-    def run(self, wanted: Pass, prepare: Prepare | None = None, destination: Destination | None = None) -> BatchStream:
+    _ahead: SampledAhead | None = None
+
+    def run(
+        self,
+        wanted: Pass,
+        prepare: Prepare | None = None,
+        destination: Destination | None = None,
+        *,
+        following: MakePass | None = None,
+    ) -> BatchStream:
         """Start a pass. End it before the next one starts.
 
         prepare: called with each batch and its features while it is prefetched, on a thread of the pipeline.
         destination: the device that batches are delivered on; None: they stay in memory.
+        following: makes the pass that will be run next. A store that looks ahead begins it while the last batches of
+            this one are delivered; if another pass is run instead, it is dropped.
         """
-        in_flight = InFlightBatches(self.plan, self.store)
-        stages = stages_of(self, wanted, prepare, in_flight)
-        if destination is not None:
-            stages.append(Transfer(destination, len(wanted.numbers), in_flight))
-        return BatchStream(stages, len(wanted.numbers), ordered=self.plan.ordered, in_flight=in_flight)
+        ahead = self._sample_ahead(wanted, following)
+        in_flight = InFlightBatches(self.plan, self.store, None if ahead is None else ahead.on_disk)
+        try:
+            stages = stages_of(self, wanted, prepare, in_flight)
+            if destination is not None:
+                stages.append(Transfer(destination, len(wanted.numbers), in_flight))
+            return BatchStream(stages, len(wanted.numbers), ordered=self.plan.ordered, in_flight=in_flight, ahead=ahead)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Drop the passes that are sampled ahead."""
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def _sample_ahead(self, wanted: Pass, following: MakePass | None) -> SampledAhead | None:
+        """Continue the pass if it is begun, or begin it. None if its batches are not sampled ahead."""
+        begun = None if self._ahead is None else self._ahead.take_following()
+        self._ahead = None
+        if begun is not None and not begun.is_of(wanted):
+            begun.close()
+            begun = None
+        if begun is None and self.scratch is not None and not self.is_prepared(wanted):
+            begun = SampledAhead(self, wanted)
+        self._ahead = begun
+        if begun is not None:
+            begun.announce(following)
+        return begun
 
 
 @contextmanager
@@ -108,7 +144,7 @@ def open_pipeline(
             resources = _resources_of(plan, engine, pool, memory, pinned, scratch, prepared)
             store = kind.open(table, resources)
             stack.callback(store.close)
-        yield Pipeline(
+        pipeline = Pipeline(
             dataset=dataset,
             plan=plan,
             topology=topology,
@@ -118,6 +154,8 @@ def open_pipeline(
             scratch=scratch,
             prepared=prepared,
         )
+        stack.callback(pipeline.close)
+        yield pipeline
 
 
 def _resources_of(

@@ -1,7 +1,7 @@
 """The stages of a pass: sample, look ahead, submit and collect.
 
-A stage reads items from one channel and puts results in the next; the stream runs it on threads. A new stage is one
-class and one entry in `stages_of`.
+A stage reads items from one channel and puts results in the next; stage_threads.py runs it on threads. A new stage is
+one class and one entry in `stages_of`. For a store that looks ahead, the first two run ahead of the others (ahead.py).
 """
 
 from __future__ import annotations
@@ -10,41 +10,22 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from diskhop.batches.trace import TraceSettings
 from diskhop.pipeline.batch import SAMPLED_AHEAD, InFlightBatch, Pass, Prepare, Sampled
 from diskhop.pipeline.in_flight import MOST_IN_FLIGHT, InFlightBatches
 from diskhop.pipeline.parts import PipelineParts
+from diskhop.pipeline.stage_threads import Stage
 from diskhop.pipeline.superbatch import NoRoomError, Superbatch, SuperbatchMaker
 from diskhop.policies.superbatches import SUPERBATCHES_ON_DISK
-from diskhop.protocols import LookAheadStore, Sampler
-from diskhop.runtime.channels import Channel, Turns
+from diskhop.protocols import Sampler
+from diskhop.runtime.channels import ByteGate, Channel, Turns
 from diskhop.sampling.samplers import open_sampler
 from diskhop.stores.resources import ReplayStore
 
 # Batches in order of submission, with True for the last one of a superbatch.
 Source = Generator[tuple[Sampled, bool]]
 ReadSource = Callable[[Channel[Any]], Source]
-
-
-class Stage(Protocol):
-    """One step of a pass. The stream runs it on num_threads threads and owns them.
-
-    name: for thread names and error messages.
-    num_threads: threads that call run() at once.
-    capacity: results that may wait for the next stage.
-    """
-
-    name: str
-    num_threads: int
-    capacity: int
-
-    def run(self, incoming: Channel[Any], outgoing: Channel[Any]) -> None:
-        """Process items until none are left. A ClosedError also ends it. The first stage's `incoming` stays empty."""
-
-    def close(self, error: BaseException | None) -> None:
-        """Close the gates of this stage, so that no thread waits there; a thread that does raises the error."""
 
 
 class Sample:
@@ -61,57 +42,65 @@ class Sample:
 
     def run(self, _incoming: Channel[Any], outgoing: Channel[Sampled]) -> None:
         """See Stage."""
-        wanted = self._wanted
         for turn in self._turns:
-            started = time.perf_counter()
-            number = wanted.numbers[turn]
-            seeds = wanted.seeds_of(number)
-            sampled = self._sampler.sample(
-                seeds.rows, purpose=wanted.purpose, epoch=wanted.epoch, number=number, times=seeds.times
-            )
-            outgoing.put(turn, (sampled, time.perf_counter() - started))
+            outgoing.put(turn, self._sample(turn))
 
     def close(self, error: BaseException | None) -> None:
         """See Stage."""
 
+    def finish(self) -> None:
+        """Free the sampler and the seeds, once all batches are sampled."""
+        del self._sampler, self._wanted
+
+    def _sample(self, turn: int) -> Sampled:
+        started, wanted = time.perf_counter(), self._wanted
+        number = wanted.numbers[turn]
+        seeds = wanted.seeds_of(number)
+        sampled = self._sampler.sample(
+            seeds.rows, purpose=wanted.purpose, epoch=wanted.epoch, number=number, times=seeds.times
+        )
+        return sampled, time.perf_counter() - started
+
 
 class LookAhead:
-    """Writes sampled batches to disk as superbatches and lets the store plan for each of them."""
+    """Writes sampled batches to disk as superbatches and lets the store plan for each of them.
+
+    on_disk: gate of the number of superbatches on disk.
+    ended: called when all are made and handed over.
+    """
 
     name = "look_ahead"
     num_threads = 1
     capacity = SUPERBATCHES_ON_DISK
 
-    def __init__(self, parts: PipelineParts, wanted: Pass, settings: TraceSettings, in_flight: InFlightBatches) -> None:
-        self._parts = parts
-        self._wanted = wanted
-        self._settings = settings
-        self._in_flight = in_flight
-        cast(LookAheadStore[Any], parts.store).start_pass()
+    def __init__(self, maker: SuperbatchMaker, on_disk: ByteGate, ended: Callable[[], None]) -> None:
+        self._maker = maker
+        self._on_disk = on_disk
+        self._ended = ended
 
     def run(self, incoming: Channel[Sampled], outgoing: Channel[Superbatch]) -> None:
         """See Stage."""
-        maker = SuperbatchMaker(self._parts, self._settings, self._wanted.numbers, incoming)
         index = 0
-        while not maker.is_done:
-            outgoing.put(index, self._make_superbatch(maker))
+        while not self._maker.is_done:
+            outgoing.put(index, self._make_superbatch(incoming))
             index += 1
+        self._ended()
 
     def close(self, error: BaseException | None) -> None:
         """See Stage."""
-        self._in_flight.superbatches.close(error)
+        self._on_disk.close(error)
 
-    def _make_superbatch(self, maker: SuperbatchMaker) -> Superbatch:
-        gate = self._in_flight.superbatches
+    def _make_superbatch(self, incoming: Channel[Sampled]) -> Superbatch:
+        gate = self._on_disk
         gate.enter(1)
         try:
-            return maker.make()
+            return self._maker.make(incoming)
         except NoRoomError:
-            # There may be space once every other superbatch of this pass has left the disk.
+            # There may be space once every other superbatch has left the disk.
             gate.leave(1)
             gate.enter(SUPERBATCHES_ON_DISK + 1)
-            maker.free_disk()
-            superbatch = maker.make()
+            self._maker.free_disk()
+            superbatch = self._maker.make(incoming)
             gate.leave(SUPERBATCHES_ON_DISK)
             return superbatch
 
@@ -199,36 +188,26 @@ class Collect:
 
 
 def stages_of(parts: PipelineParts, wanted: Pass, prepare: Prepare | None, in_flight: InFlightBatches) -> list[Stage]:
-    """The stages of a pass, in order. Every batch passes each of them."""
+    """The stages of a pass, in order. Every batch passes each of them. Superbatches, if there are any, come in."""
     num_threads = parts.plan.sampling_threads
     sampling: list[Stage] = []
-    read_source: ReadSource = _read_sampled
-    settings = None if parts.scratch is None else wanted.trace_settings(parts.dataset.hash)
-    if settings is not None and (replay := _find_prepared(parts, wanted, settings)) is not None:
-        read_source = partial(_read_prepared, replay)
+    if in_flight.superbatches is not None:
+        read_source: ReadSource = _read_superbatches
+    elif parts.is_prepared(wanted):
+        read_source = partial(_read_prepared, _replay(parts, wanted))
     else:
+        read_source = _read_sampled
         sampler = open_sampler(parts.topology, wanted.sampler, wanted.seed, parts.pool)
-        if settings is None:
-            sampling = [Sample(sampler, wanted, num_threads, num_threads + SAMPLED_AHEAD)]
-        else:
-            look_ahead = LookAhead(parts, wanted, settings, in_flight)
-            # Batches of a superbatch wait on disk, not in the channel.
-            sampling = [Sample(sampler, wanted, num_threads, num_threads), look_ahead]
-            read_source = _read_superbatches
+        sampling = [Sample(sampler, wanted, num_threads, num_threads + SAMPLED_AHEAD)]
     submit = Submit(parts, wanted, read_source, in_flight)
     return [*sampling, submit, Collect(parts, wanted, prepare, in_flight)]
 
 
-def _find_prepared(
-    parts: PipelineParts, wanted: Pass, settings: TraceSettings
-) -> Callable[[], Iterator[Sampled]] | None:
-    """Read the wanted batches from those prepared before the run, if all of them are there."""
-    source = None if parts.prepared is None else parts.prepared.find(settings, wanted.numbers)
-    if source is None:
-        return None
+def _replay(parts: PipelineParts, wanted: Pass) -> Callable[[], Iterator[Sampled]]:
+    """Read the wanted batches from those prepared before the run."""
     store = cast(ReplayStore[Any], parts.store)
     store.start_pass()
-    return partial(store.replay, source, wanted.numbers)
+    return partial(store.replay, parts.find_prepared(wanted), wanted.numbers)
 
 
 def _read_sampled(incoming: Channel[Sampled]) -> Source:

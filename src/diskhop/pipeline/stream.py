@@ -11,51 +11,54 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 from diskhop.errors import DiskhopError, PipelineError
+from diskhop.pipeline.ahead import SampledAhead
 from diskhop.pipeline.batch import InFlightBatch, MiniBatch
 from diskhop.pipeline.in_flight import MOST_IN_FLIGHT, InFlightBatches
-from diskhop.pipeline.stages import Stage
-from diskhop.runtime.channels import ArrivalChannel, Channel, ClosedError, OrderedChannel
+from diskhop.pipeline.stage_threads import Stage, StageThreads
+from diskhop.runtime.channels import ArrivalChannel, Channel, ClosedError
 
 
 class BatchStream:
     """The batches of one pass; an iterator and a context manager.
 
-    stages: in order; the first makes its items itself.
+    stages: in order; the first makes its items itself, or reads the superbatches of `ahead`.
     num_batches: batches to deliver.
     ordered: True to deliver batches in order of submission, False in order of completion.
     in_flight: releases batches and bounds their memory.
+    ahead: the pass as a store that looks ahead has it; None for other stores.
     """
 
-    def __init__(self, stages: Sequence[Stage], num_batches: int, *, ordered: bool, in_flight: InFlightBatches) -> None:
-        self._stages = stages
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        num_batches: int,
+        *,
+        ordered: bool,
+        in_flight: InFlightBatches,
+        ahead: SampledAhead | None = None,
+    ) -> None:
         self._num_batches = num_batches
         self._in_flight = in_flight
+        self._ahead = ahead
         self._num_delivered = 0
-        self._is_stopped = False
         self._pid = os.getpid()
-        self._lock = threading.Lock()
         # The consumer's batch: the last one delivered.
         self._current: InFlightBatch | None = None
-        make_channel = OrderedChannel[Any] if ordered else ArrivalChannel[Any]
-        first: Channel[Any] = ArrivalChannel(0)
-        self._channels = [first, *(make_channel(stage.capacity) for stage in stages)]
-        self._ready: Channel[InFlightBatch] = self._channels[-1]
         self._used: Channel[InFlightBatch] = ArrivalChannel(MOST_IN_FLIGHT)
-        self._threads = [self._thread("release", self._release_used)]
-        for stage, incoming, outgoing in zip(stages, self._channels[:-1], self._channels[1:], strict=True):
-            self._threads += [self._thread(stage.name, stage.run, incoming, outgoing) for _ in range(stage.num_threads)]
-        # Daemon threads, closed at exit: an iterator that still exists then must not keep the process alive.
+        first: Channel[Any] = ArrivalChannel(0) if ahead is None else ahead.superbatches
+        self._threads = StageThreads(stages, first, ordered=ordered, stopped=self._stopped)
+        self._threads.add("release", self._release_used)
+        self._ready: Channel[InFlightBatch] = self._threads.outgoing
+        # An iterator that still exists at exit must not keep the process alive.
         atexit.register(self.close)
         try:
-            for thread in self._threads:
-                thread.start()
+            self._threads.start()
         except BaseException:
             self.close()
             raise
@@ -115,44 +118,28 @@ class BatchStream:
         )
 
     def close(self) -> None:
-        """Stop every stage, join its threads and release all batches. In a forked child there are none."""
+        """Stop every stage, join its threads and release all batches. In a forked child there are none.
+
+        After the last batch, a following pass that is begun goes on; otherwise it is dropped.
+        """
         if os.getpid() != self._pid:
             return
-        self._stop(None)
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+        self._threads.stop(None)
+        self._threads.join()
         atexit.unregister(self.close)
         self._current = None
         self._in_flight.release_all()
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            if self._num_delivered == self._num_batches:
+                ahead.finish()
+            else:
+                ahead.close()
 
-    def _stop(self, error: BaseException | None) -> None:
-        """Close all gates and channels. Only the first reason counts; later failures follow from it."""
-        with self._lock:
-            if self._is_stopped:
-                return
-            self._is_stopped = True
-        for stage in self._stages:
-            stage.close(error)
-        for channel in (*self._channels, self._used):
-            channel.close(error)
+    def _stopped(self, error: BaseException | None) -> None:
+        self._used.close(error)
         # No batch reaches a collecting thread any more, so that no thread waits for a ticket that comes later.
         self._in_flight.cancel()
-
-    def _thread(self, name: str, work: Callable[..., None], *channels: Channel[Any]) -> threading.Thread:
-        return threading.Thread(target=self._guard, args=(name, work, *channels), name=f"diskhop_{name}", daemon=True)
-
-    def _guard(self, name: str, work: Callable[..., None], *channels: Channel[Any]) -> None:
-        try:
-            work(*channels)
-        except ClosedError:
-            pass
-        except DiskhopError as error:
-            self._stop(error)
-        except BaseException as error:
-            wrapped = PipelineError(f"the pipeline's stage '{name}' failed: {error!r}")
-            wrapped.__cause__ = error
-            self._stop(wrapped)
 
     def _release_current(self) -> None:
         current, self._current = self._current, None

@@ -2,7 +2,7 @@
 
 The store works on one superbatch while the next one is sampled and planned. The first one is short, so that training
 starts soon. Each is longer than the one before, by the store's growth, up to the limit of the disk: every boundary
-between superbatches costs time. A full disk makes them shorter.
+between superbatches costs time. Lengths go on growing in a pass that follows. A full disk makes superbatches shorter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter
 from diskhop.errors import DestinationError
 from diskhop.pipeline.batch import Sampled
 from diskhop.pipeline.parts import PipelineParts
-from diskhop.policies.superbatches import FIRST_LENGTH, next_length
+from diskhop.policies.superbatches import next_length
 from diskhop.protocols import LookAheadStore
 from diskhop.runtime.channels import Channel
 
@@ -55,28 +55,34 @@ class Superbatch:
 
 
 class SuperbatchMaker:
-    """Makes superbatches of sampled batches, until the channel that they come from is closed.
+    """Makes the superbatches of a pass of sampled batches, until the channel that they come from is closed.
 
     parts: with a store that looks ahead, and a scratch folder.
     settings: of the traces.
     numbers: of the batches, in order of arrival.
-    incoming: the sampled batches.
+    before: of the pass before, if this one is prepared while that one is delivered.
     Use it from one thread at a time.
     """
 
     def __init__(
-        self, parts: PipelineParts, settings: TraceSettings, numbers: Sequence[int], incoming: Channel[Sampled]
+        self,
+        parts: PipelineParts,
+        settings: TraceSettings,
+        numbers: Sequence[int],
+        before: SuperbatchMaker | None = None,
     ) -> None:
         assert parts.scratch is not None
         self._parts = parts
         self._settings = settings
         self._numbers = numbers
-        self._incoming = incoming
         self._store = cast(LookAheadStore[Any], parts.store)
         self._folder = parts.scratch
         self._num_made = 0
-        self._most_batches = parts.plan.share.superbatch
-        self._length = min(FIRST_LENGTH, self._most_batches)
+        self._most_batches: int = parts.plan.share.superbatch if before is None else before._most_batches
+        self._last_length: int = 0 if before is None else before._last_length
+        # Both passes have files at the same time.
+        self._next_file: int = 0 if before is None else before._next_file
+        self._first_file = self._next_file
         # Sampled, but the disk had no space for them.
         self._carried: deque[Sampled] = deque()
         # Batches of the next superbatch that the store has reserved space for.
@@ -91,10 +97,18 @@ class SuperbatchMaker:
         """Free the disk space that the store can do without, before another make()."""
         self._store.free_disk()
 
-    def make(self) -> Superbatch:
-        """Make the next superbatch. Raises NoRoomError; a later call may then succeed."""
-        path = self._folder / f"trace-{self._num_made}.bin"
-        numbers = self._numbers[self._num_made :][: self._length]
+    def remove_files(self) -> None:
+        """Delete the superbatches that nobody has read."""
+        for number in range(self._first_file, self._next_file):
+            self._path(number).unlink(missing_ok=True)
+
+    def make(self, incoming: Channel[Sampled]) -> Superbatch:
+        """Make the next superbatch of the batches that come in. Raises NoRoomError; a later call may then succeed."""
+        path = self._path(self._next_file)
+        self._next_file += 1
+        num_left = len(self._numbers) - self._num_made
+        length = next_length(self._last_length, num_left, self._most_batches, self._store.growth)
+        numbers = self._numbers[self._num_made :][:length]
         started = time.perf_counter()
         try:
             writer = TraceWriter(
@@ -102,21 +116,23 @@ class SuperbatchMaker:
             )
         except DestinationError as error:
             raise NoRoomError(str(error)) from error
-        seconds, sampling_seconds, full = self._write(writer, numbers)
+        seconds, sampling_seconds, full = self._write(writer, numbers, incoming)
         num_written = len(writer)
         if num_written == 0:
             path.unlink(missing_ok=True)
             raise NoRoomError(full)
         self._num_made += num_written
         self._most_batches = num_written if full else self._most_batches
-        self._length = next_length(self._length, self._most_batches, self._store.growth)
+        self._last_length = num_written
         trace = TraceReader(path, self._settings, self._parts.engine, self._parts.pool, numbers)
         self._num_with_room = 0
-        self._store.look_ahead(trace, self._incoming.require_open)
+        self._store.look_ahead(trace, incoming.require_open)
         seconds_each = (time.perf_counter() - started - sampling_seconds) / num_written
         return Superbatch(trace, path, [each + seconds_each for each in seconds[:num_written]])
 
-    def _write(self, writer: TraceWriter, numbers: Sequence[int]) -> tuple[list[float], float, str]:
+    def _write(
+        self, writer: TraceWriter, numbers: Sequence[int], incoming: Channel[Sampled]
+    ) -> tuple[list[float], float, str]:
         """Write batches until the trace or the disk is full.
 
         Returns seconds per batch, seconds of waiting for samples, and the text of the full disk's error, if any. The
@@ -131,7 +147,7 @@ class SuperbatchMaker:
             try:
                 while len(seconds) < len(numbers):
                     asked = time.perf_counter()
-                    recent.append(self._carried.popleft() if self._carried else self._incoming.get())
+                    recent.append(self._carried.popleft() if self._carried else incoming.get())
                     sampling_seconds += time.perf_counter() - asked
                     batch, batch_seconds = recent[-1]
                     if len(seconds) == self._num_with_room:
@@ -148,3 +164,6 @@ class SuperbatchMaker:
             num_written = len(writer)
         self._carried.extendleft(sampled for sampled in reversed(recent) if sampled[0].number in numbers[num_written:])
         return seconds, sampling_seconds, full
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"trace-{number}.bin"

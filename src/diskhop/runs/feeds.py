@@ -18,6 +18,7 @@ from diskhop.counters import FetchCounts
 from diskhop.nn.losses import BatchLoss
 from diskhop.plans import HopPlan, SampledPlan
 from diskhop.protocols import NodeRows, Purpose
+from diskhop.runs.passes import RunPass
 from diskhop.runtime.ranks import ONE, Ranks
 
 
@@ -58,10 +59,18 @@ class Batches(Protocol):
 class Feed(Protocol):
     """Brings batches. A run opens and closes it; only the feed knows what its batches contain."""
 
-    def train(self, epoch: int, share: Ranks = ONE) -> AbstractContextManager[Batches]:
-        """Open a pass over the training nodes, in the epoch's own order. share: the rank that gets its batches."""
+    def train(
+        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None
+    ) -> AbstractContextManager[Batches]:
+        """Open a pass over the training nodes, in the epoch's own order.
 
-    def measure(self, purpose: Purpose, share: Ranks = ONE) -> AbstractContextManager[Batches]:
+        share: the rank that gets its batches.
+        following: the pass that will be opened next, which the feed may prepare meanwhile; None if unknown.
+        """
+
+    def measure(
+        self, purpose: Purpose, share: Ranks = ONE, following: RunPass | None = None
+    ) -> AbstractContextManager[Batches]:
         """Open a pass over validation or test nodes, the same in every epoch so that epochs compare."""
 
     def forward(self, model: Any, batch: Any) -> Any:

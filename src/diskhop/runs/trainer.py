@@ -24,6 +24,7 @@ from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.distributed import Group
 from diskhop.runs.feeds import Batch, Feed, Task
+from diskhop.runs.passes import RunPass
 from diskhop.runs.result import merged_records
 from diskhop.runs.sums import GradientSums, LossSums, LossValue, separate_gradients
 
@@ -79,11 +80,16 @@ class Trainer:
         self._started = time.perf_counter()
         self._first_epoch: int | None = None
 
-    def train_pass(self, feed: Feed, epoch: int, rate_factor: float = 1.0) -> dict[str, Any]:
-        """Train one epoch and return its record. rate_factor: factor of the learning rate in this epoch."""
+    def train_pass(
+        self, feed: Feed, epoch: int, rate_factor: float = 1.0, following: RunPass | None = None
+    ) -> dict[str, Any]:
+        """Train one epoch and return its record.
+
+        rate_factor: factor of the learning rate in this epoch. following: the next pass of the run.
+        """
         self.model.train()
         passed = _Pass()
-        with feed.train(epoch, self._group.ranks) as batches, self._sums.training():
+        with feed.train(epoch, self._group.ranks, following) as batches, self._sums.training():
             num_batches = sum(self._group.gather(len(batches)))
             losses = LossSums(num_batches, self._config.accumulate)
             rates = self._rates(epoch, num_batches, rate_factor)
@@ -100,14 +106,14 @@ class Trainer:
         return {"epoch": epoch, "loss": losses.mean, **scheduled, **merged_records(self._group.gather(passed.record()))}
 
     @torch.no_grad()
-    def evaluate(self, feed: Feed, purpose: Purpose, epoch: int) -> Measured:
-        """Return the metric over all of a split's part, and the record of the pass."""
+    def evaluate(self, feed: Feed, purpose: Purpose, epoch: int, following: RunPass | None = None) -> Measured:
+        """Return the metric over all of a split's part, and the record of the pass. following: as in training."""
         metric = self._task.measure(self._config.metric, purpose)
         self.model.eval()
         passed = _Pass()
         # Of this rank's batches: all are added in the order of their numbers.
         parts = []
-        with feed.measure(purpose, self._group.ranks) as batches:
+        with feed.measure(purpose, self._group.ranks, following) as batches:
             num_batches = sum(self._group.gather(len(batches)))
             for batch in batches:
                 with passed.computing(batch):

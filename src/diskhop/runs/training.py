@@ -34,6 +34,7 @@ from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_op
 from diskhop.runs.context import RunContext
 from diskhop.runs.feeds import Feed, PreparedRun, Task
 from diskhop.runs.folder import ModelFolder
+from diskhop.runs.passes import PassOrder, RunPass
 from diskhop.runs.result import describe_run, make_result, measure_shared, memory_of_ranks
 from diskhop.runs.schema import Schema
 from diskhop.runs.trainer import Trainer
@@ -111,7 +112,10 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
             folder.write_plan(plan)
         context.callback.planned(plan)
         with MemoryLog() as memory, prepared.open(trainer.model) as feed:
-            epochs = _Epochs(config, job.has_valid, trainer, feed, memory, folder, context)
+            order = PassOrder(
+                epochs=config.epochs, eval_every=config.eval_every, has_valid=job.has_valid, has_test=job.has_test
+            )
+            epochs = _Epochs(config, order, trainer, feed, memory, folder, context)
             state = epochs.run(state)
             trainer.model.load_state_dict(state.best_model)
             tested, testing = _test(job, trainer, feed, state)
@@ -152,7 +156,7 @@ class _Epochs:
     """Trains epoch after epoch, each validated when that is due, and committed."""
 
     config: TrainConfig
-    has_valid: bool
+    order: PassOrder
     trainer: Trainer
     feed: Feed
     memory: MemoryLog
@@ -176,11 +180,12 @@ class _Epochs:
 
     def _train_epoch(self, state: TrainingState) -> dict[str, Any]:
         """Train one epoch, validate it when that is due, and return its record."""
-        epoch = state.epoch
-        record = self.trainer.train_pass(self.feed, epoch, self._rate_factor(state))
-        is_due = (epoch + 1) % self.config.eval_every == 0 or epoch + 1 == self.config.epochs
-        if self.has_valid and is_due:
-            measured = self.trainer.evaluate(self.feed, Purpose.VALID, epoch)
+        epoch, order = state.epoch, self.order
+        following = order.after(RunPass(Purpose.TRAIN, epoch))
+        record = self.trainer.train_pass(self.feed, epoch, self._rate_factor(state), following)
+        if order.is_validated(epoch):
+            following = order.after(RunPass(Purpose.VALID, epoch))
+            measured = self.trainer.evaluate(self.feed, Purpose.VALID, epoch, following)
             record["valid"], record["validation"] = measured.value, {**measured.record, **measured.details}
         record["memory"] = self.memory.take()
         return record

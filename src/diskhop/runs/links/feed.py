@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.links.batches import LinkPasses
 from diskhop.runs.links.measures import PairScores, RankScores
 from diskhop.runs.nodes.samplers import draws_all
+from diskhop.runs.passes import RunPass
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.known_links import KnownLinks
@@ -97,18 +99,32 @@ class LinkFeed:
         self._open = None
         self._stack.close()
 
-    def train(self, epoch: int, share: Ranks = ONE) -> AbstractContextManager[BatchStream]:
+    def train(
+        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None
+    ) -> AbstractContextManager[BatchStream]:
         """See Feed."""
-        is_exact = draws_all(self._config)
-        wanted = self._passes.train_pass(epoch, share, with_in_degrees=is_exact and self._uses_degrees)
-        graph = self._graph(is_test=False)
-        return graph.pipeline.run(wanted, self._prepare(graph, wanted, with_strengths=is_exact))
+        return self._run(RunPass(Purpose.TRAIN, epoch), share, following, with_strengths=draws_all(self._config))
 
-    def measure(self, purpose: Purpose, share: Ranks = ONE) -> AbstractContextManager[BatchStream]:
+    def measure(
+        self, purpose: Purpose, share: Ranks = ONE, following: RunPass | None = None
+    ) -> AbstractContextManager[BatchStream]:
         """See Feed."""
-        wanted = self._passes.eval_pass(purpose, share, with_in_degrees=self._uses_degrees)
-        graph = self._graph(is_test=purpose == Purpose.TEST)
-        return graph.pipeline.run(wanted, self._prepare(graph, wanted, with_strengths=True))
+        return self._run(RunPass(purpose, 0), share, following, with_strengths=True)
+
+    def _run(self, of: RunPass, share: Ranks, following: RunPass | None, *, with_strengths: bool) -> BatchStream:
+        wanted, graph = self._pass(of, share), self._graph(is_test=of.purpose == Purpose.TEST)
+        make_following = None
+        # The test is on another graph, which is opened once this one is closed.
+        if following is not None and following.purpose != Purpose.TEST:
+            make_following = partial(self._pass, following, share)
+        prepare = self._prepare(graph, wanted, with_strengths=with_strengths)
+        return graph.pipeline.run(wanted, prepare, following=make_following)
+
+    def _pass(self, of: RunPass, share: Ranks) -> Pass:
+        if of.purpose == Purpose.TRAIN:
+            with_in_degrees = self._uses_degrees and draws_all(self._config)
+            return self._passes.train_pass(of.epoch, share, with_in_degrees=with_in_degrees)
+        return self._passes.eval_pass(of.purpose, share, with_in_degrees=self._uses_degrees)
 
     def embed(self, model: Any, batch: MiniBatch) -> Tensor:
         """Return the embeddings of a batch's seeds, float32 (seeds, dim)."""

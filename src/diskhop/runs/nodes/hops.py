@@ -33,6 +33,7 @@ from diskhop.runs.callbacks import Callback
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import HELD_ONCE
+from diskhop.runs.passes import RunPass
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.seeds import SplitSeeds, count_batches
 
@@ -175,15 +176,15 @@ class HopFeed:
         self._max_batches = max_batches
 
     @contextmanager
-    def train(self, epoch: int, share: Ranks = ONE) -> Iterator[_Pass]:
-        """See Feed."""
+    def train(self, epoch: int, share: Ranks = ONE, _following: RunPass | None = None) -> Iterator[_Pass]:
+        """See Feed. Nothing is prepared for the next pass."""
         loader = self._loader
         numbers = range(count_batches(len(loader.rows), loader.batch_size, self._max_batches))
         with loader.run(epoch=epoch, numbers=share.share(numbers)) as batches:
             yield _Pass(batches)
 
     @contextmanager
-    def measure(self, purpose: Purpose, share: Ranks = ONE) -> Iterator[_Pass]:
+    def measure(self, purpose: Purpose, share: Ranks = ONE, _following: RunPass | None = None) -> Iterator[_Pass]:
         """See Feed."""
         rows = self._measured[purpose]
         numbers = range(count_batches(len(rows), self._loader.batch_size))

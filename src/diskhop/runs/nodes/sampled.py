@@ -21,6 +21,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.nn.dry_run import measure_step_seconds
 from diskhop.nn.models import NORMALISING, Block, Network, build_model
 from diskhop.nn.reproducible import reproducible
+from diskhop.pipeline.ahead import MakePass
 from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
 from diskhop.pipeline.edge_weights import EdgeWeights, OpenWeights
 from diskhop.pipeline.norms import NormColumns
@@ -39,6 +40,7 @@ from diskhop.runs.nodes.samplers import chooses_nodes, eval_sampler, normalises_
 from diskhop.runs.nodes.subgraphs import ADDED, SubgraphBatch, SubgraphBatches, TrainingNodes
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import planned_config, training_workload
+from diskhop.runs.passes import RunPass
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.seeds import SplitSeeds, count_batches
 
@@ -183,27 +185,50 @@ class SampledFeed:
         self._config = config
         self._uses_degrees = uses_degrees
 
-    def train(self, epoch: int, share: Ranks = ONE) -> AbstractContextManager[Batches]:
+    def train(
+        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None
+    ) -> AbstractContextManager[Batches]:
         """See Feed. Where samples are reused, every epoch has the first epoch's batches."""
+        wanted, make_following = self._train_pass(epoch, share), self._make_following(following, share)
+        if self._training is None:
+            prepare = self._prepare(with_strengths=normalises_by_graph(self._config))
+            return self._pipeline.run(wanted, prepare, following=make_following)
+        return SubgraphBatches(
+            self._pipeline.run(wanted, self._training.prepare(self._weights), following=make_following)
+        )
+
+    def measure(
+        self, purpose: Purpose, share: Ranks = ONE, following: RunPass | None = None
+    ) -> AbstractContextManager[BatchStream]:
+        """See Feed. Every epoch draws the same neighbours."""
+        prepare = self._prepare(with_strengths=True)
+        make_following = self._make_following(following, share)
+        return self._pipeline.run(self._eval_pass(purpose, share), prepare, following=make_following)
+
+    def _make_following(self, following: RunPass | None, share: Ranks) -> MakePass | None:
+        """Return what makes the next pass; None if it is unknown."""
+        if following is None:
+            return None
+        if following.purpose == Purpose.TRAIN:
+            return partial(self._train_pass, following.epoch, share)
+        return partial(self._eval_pass, following.purpose, share)
+
+    def _train_pass(self, epoch: int, share: Ranks) -> Pass:
         config, training = self._config, self._training
         is_by_graph = normalises_by_graph(config)
         sampled_epoch = 0 if config.reuse else epoch
         wanted = train_pass(config, self._seeds.train, self._pipeline.dataset.num_nodes, sampled_epoch)
         num_batches = len(wanted.numbers)
-        wanted = replace(
+        return replace(
             wanted,
             numbers=share.share(wanted.numbers if sampled_epoch == epoch else self._reuse_order(num_batches, epoch)),
             with_in_degrees=(is_by_graph and self._uses_degrees) or (training is not None and training.has_norms),
         )
-        if training is None:
-            return self._pipeline.run(wanted, self._prepare(with_strengths=is_by_graph))
-        return SubgraphBatches(self._pipeline.run(wanted, training.prepare(self._weights)))
 
-    def measure(self, purpose: Purpose, share: Ranks = ONE) -> AbstractContextManager[BatchStream]:
-        """See Feed. Every epoch draws the same neighbours."""
+    def _eval_pass(self, purpose: Purpose, share: Ranks) -> Pass:
         ids = self._seeds.valid if purpose == Purpose.VALID else self._seeds.test
         assert ids is not None
-        wanted = Pass(
+        return Pass(
             seeds=ids,
             numbers=share.share(range(count_batches(len(ids), self._config.eval_batch_size))),
             batch_size=self._config.eval_batch_size,
@@ -213,7 +238,6 @@ class SampledFeed:
             epoch=0,
             with_in_degrees=self._uses_degrees,
         )
-        return self._pipeline.run(wanted, self._prepare(with_strengths=True))
 
     def forward(self, model: Network, batch: MiniBatch | SubgraphBatch) -> Tensor:
         """See Feed."""

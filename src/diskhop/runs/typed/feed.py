@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from diskhop.pipeline.made_rows import make_rows
 from diskhop.pipeline.pipeline import Pipeline
 from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import Purpose, SampledBatch
+from diskhop.runs.passes import RunPass
 from diskhop.runs.typed.samplers import eval_sampler, train_sampler
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.seeds import SplitSeeds, count_batches, shuffled_seeds
@@ -62,11 +64,29 @@ class TypedFeed:
         self._made = made
         self._needs_degrees = any(each.kind == DEGREE for each in made.values())
 
-    def train(self, epoch: int, share: Ranks = ONE) -> AbstractContextManager[BatchStream]:
+    def train(
+        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None
+    ) -> AbstractContextManager[BatchStream]:
         """See Feed."""
+        return self._run(RunPass(Purpose.TRAIN, epoch), share, following)
+
+    def measure(
+        self, purpose: Purpose, share: Ranks = ONE, following: RunPass | None = None
+    ) -> AbstractContextManager[BatchStream]:
+        """See Feed. Every epoch draws the same neighbours."""
+        return self._run(RunPass(purpose, 0), share, following)
+
+    def _run(self, wanted: RunPass, share: Ranks, following: RunPass | None) -> BatchStream:
+        make_following = None if following is None else partial(self._pass, following, share)
+        return self._pipeline.run(self._pass(wanted, share), self._prepare, following=make_following)
+
+    def _pass(self, of: RunPass, share: Ranks) -> Pass:
+        return self._train_pass(of.epoch, share) if of.purpose == Purpose.TRAIN else self._eval_pass(of.purpose, share)
+
+    def _train_pass(self, epoch: int, share: Ranks) -> Pass:
         config = self._config
         seeds = shuffled_seeds(self._seeds.train, config.seed, epoch)
-        wanted = Pass(
+        return Pass(
             seeds=seeds,
             numbers=share.share(range(count_batches(len(seeds), config.batch_size, config.max_batches))),
             batch_size=config.batch_size,
@@ -77,14 +97,12 @@ class TypedFeed:
             first_row=self._first_row,
             with_in_degrees=self._needs_degrees,
         )
-        return self._pipeline.run(wanted, self._prepare)
 
-    def measure(self, purpose: Purpose, share: Ranks = ONE) -> AbstractContextManager[BatchStream]:
-        """See Feed. Every epoch draws the same neighbours."""
+    def _eval_pass(self, purpose: Purpose, share: Ranks) -> Pass:
         config = self._config
         seeds = self._seeds.valid if purpose == Purpose.VALID else self._seeds.test
         assert seeds is not None
-        wanted = Pass(
+        return Pass(
             seeds=seeds,
             numbers=share.share(range(count_batches(len(seeds), config.eval_batch_size))),
             batch_size=config.eval_batch_size,
@@ -95,7 +113,6 @@ class TypedFeed:
             first_row=self._first_row,
             with_in_degrees=self._needs_degrees,
         )
-        return self._pipeline.run(wanted, self._prepare)
 
     def forward(self, model: Any, batch: MiniBatch) -> Tensor:
         """See Feed."""
