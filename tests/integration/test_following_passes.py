@@ -200,7 +200,7 @@ def test_on_a_full_disk_the_next_pass_waits_for_this_one(dataset: Dataset, small
 
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_a_run_trains_the_same_model_and_leaves_nothing(dataset: Dataset, tmp_path: Path, store: str) -> None:
-    options = {"hidden": 8, "fanout": (3, 3), "batch_size": 100, "memory": "100MB"}
+    options: dict[str, Any] = {"hidden": 8, "fanout": (3, 3), "batch_size": 100, "memory": "100MB"}
     expected = diskhop.train(dataset, store="memory", epochs=3, eval_every=2, **options)
     found = diskhop.train(dataset, store=store, scratch=str(tmp_path), epochs=3, eval_every=2, **options)
     assert [each["valid"] for each in expected.result["epochs"] if "valid" in each] == [

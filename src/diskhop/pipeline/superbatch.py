@@ -98,7 +98,7 @@ class SuperbatchMaker:
         self._store.free_disk()
 
     def remove_files(self) -> None:
-        """Delete the superbatches that nobody has read."""
+        """Delete the files that are left."""
         for number in range(self._first_file, self._next_file):
             self._path(number).unlink(missing_ok=True)
 
