@@ -85,7 +85,7 @@ class SampledAhead:
         if os.getpid() != self._pid:
             return
         with self._lock:
-            self._is_closed = True
+            self._is_closed, self._announced = True, None
             following = self.take_following()
         if following is not None:
             following.close()

@@ -80,8 +80,9 @@ class Pipeline(PipelineParts):
 
     def close(self) -> None:
         """Drop the passes that are sampled ahead."""
-        if self._ahead is not None:
-            self._ahead.close()
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.close()
 
     def _sample_ahead(self, wanted: Pass, following: MakePass | None) -> SampledAhead | None:
         """Continue the pass if it is begun, or begin it. None if its batches are not sampled ahead."""

@@ -29,6 +29,10 @@ class Stage(Protocol):
         """Close the gates of this stage, so that no thread waits there; a thread that does raises the error."""
 
 
+def _do_nothing(_error: BaseException | None) -> None:
+    pass
+
+
 class StageThreads:
     """The threads of stages, and the channels between them.
 
@@ -46,9 +50,9 @@ class StageThreads:
         incoming: Channel[Any],
         *,
         ordered: bool,
-        stopped: Callable[[BaseException | None], None] = lambda _: None,
+        stopped: Callable[[BaseException | None], None] = _do_nothing,
     ) -> None:
-        self._stages = stages
+        self._stages: Sequence[Stage] = stages
         self._stopped = stopped
         self.is_stopped = False
         self._lock = threading.Lock()
@@ -90,10 +94,12 @@ class StageThreads:
         self._stopped(error)
 
     def join(self) -> None:
-        """Wait until all threads have ended."""
+        """Wait until all threads have ended, and drop the stages, which refer to the owner of this object."""
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
+        self._threads.clear()
+        self._stages, self._stopped = (), _do_nothing
 
     def _guard(self, name: str, work: Callable[..., None], *channels: Channel[Any]) -> None:
         try:
