@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.nn import GATConv
 
 from diskhop.nn.layers.aggregate import LayerBlock
 from diskhop.nn.layers.attention import Dropout, attend, attend_then_map, attention, saves_to_attend_first
 from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 
 
-class GatLayer(GATConv):  # type: ignore[misc]  # PyG has no types
+class GatLayer(nn.Module):
     """PyG's GATConv on a layer block, with its parameters and values. Heads are concatenated: out_dim is all of them.
 
     dropout: rate of the attention.
     products: of the linear map, if it comes before the sum; after the sum it is float32.
     """
 
+    negative_slope = 0.2
+
     def __init__(
         self, in_dim: int, out_dim: int, *, heads: int, dropout: float, products: Products = DEFAULT_PRODUCTS
     ) -> None:
-        super().__init__(in_dim, out_dim // heads, heads=heads, dropout=dropout)
+        super().__init__()
+        self.in_channels, self.out_channels, self.heads, self.dropout = in_dim, out_dim // heads, heads, dropout
+        self.lin = nn.Linear(in_dim, out_dim, bias=False)
+        self.att_src = nn.Parameter(torch.empty(1, heads, self.out_channels))
+        self.att_dst = nn.Parameter(torch.empty(1, heads, self.out_channels))
+        self.bias = nn.Parameter(torch.zeros(out_dim))
+        nn.init.xavier_uniform_(self.lin.weight)
+        for vectors in (self.att_src, self.att_dst):
+            nn.init.xavier_uniform_(vectors[0])
         self._products = products
 
     def forward(self, x: Tensor, layer: LayerBlock) -> Tensor:

@@ -15,15 +15,14 @@ has NaN or the square root of a difference.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
-from torch_geometric.nn import GCNConv
+from torch import Tensor, nn
 
 from diskhop.nn.layers.aggregate import BlockWeights, LayerBlock, weighted_sum
 from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 from diskhop.nn.matmul.rectifier import Rectifier
 
 
-class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
+class GcnLayer(nn.Module):
     """PyG's GCNConv, with its parameters, on a layer block."""
 
     uses_degrees = True
@@ -31,7 +30,11 @@ class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
     rectifies = True
 
     def __init__(self, in_dim: int, out_dim: int, products: Products = DEFAULT_PRODUCTS) -> None:
-        super().__init__(in_dim, out_dim)
+        super().__init__()
+        self.in_channels, self.out_channels = in_dim, out_dim
+        self.lin = nn.Linear(in_dim, out_dim, bias=False)
+        self.bias = nn.Parameter(torch.zeros(out_dim))
+        nn.init.xavier_uniform_(self.lin.weight)
         self._products = products
 
     def forward(self, x: Tensor, layer: LayerBlock, rectifier: Rectifier | None = None) -> Tensor:

@@ -28,6 +28,8 @@ class HeteroSageLayer(nn.Module):
         self, schema: TypedSchema, in_dim: int, out_dim: int, products: Products, *, attends: bool = False
     ) -> None:
         super().__init__()
+        # Means of whole relations give its outputs (predictions layer by layer).
+        self.adds_means = not attends
         convs = {ends: SAGEConv((in_dim, in_dim), out_dim, aggr="mean") for ends in schema.relations}
         self.convs = ModuleDict(convs)
         self._schema = schema

@@ -1,4 +1,7 @@
-"""The registry of models of typed graphs. A new model is one file and one line here."""
+"""The registry of models of typed graphs. A new model is one file and one line here.
+
+Layers that derive from PyG's are imported where they are made, since PyG takes seconds to import.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,7 @@ from diskhop.errors import ConfigError
 from diskhop.nn.activation import Activation, dropout_only, elu, relu
 from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 from diskhop.nn.norms import NORMS
-from diskhop.nn.typed.hetero_sage import HeteroSageLayer
-from diskhop.nn.typed.hgt import HgtLayer
 from diskhop.nn.typed.network import MakeTypedLayer, SimpleHgnNetwork, TypedNetwork
-from diskhop.nn.typed.rgat import RgatLayer
-from diskhop.nn.typed.rgcn import RgcnLayer
 from diskhop.nn.typed.schema import TypedSchema
 from diskhop.nn.typed.simple_hgn import SimpleHgnLayer
 
@@ -70,11 +69,15 @@ class TypedModel:
 
 
 def _hetero_sage(schema: TypedSchema, options: TypedOptions, products: Products) -> MakeTypedLayer:
+    from diskhop.nn.typed.hetero_sage import HeteroSageLayer
+
     attends = options.relations == ATTEND
     return lambda in_dim, out_dim, _: HeteroSageLayer(schema, in_dim, out_dim, products, attends=attends)
 
 
 def _rgcn(schema: TypedSchema, options: TypedOptions, products: Products) -> MakeTypedLayer:
+    from diskhop.nn.typed.rgcn import RgcnLayer
+
     def make(in_dim: int, out_dim: int, index: int) -> RgcnLayer:
         # The outputs' number need not be a multiple of the blocks: as published, blocks are of hidden layers.
         num_blocks = options.num_blocks if index < options.layers - 1 else 0
@@ -84,6 +87,8 @@ def _rgcn(schema: TypedSchema, options: TypedOptions, products: Products) -> Mak
 
 
 def _rgat(schema: TypedSchema, options: TypedOptions, products: Products) -> MakeTypedLayer:
+    from diskhop.nn.typed.rgat import RgatLayer
+
     return lambda in_dim, out_dim, index: RgatLayer(
         schema,
         in_dim,
@@ -96,6 +101,8 @@ def _rgat(schema: TypedSchema, options: TypedOptions, products: Products) -> Mak
 
 
 def _hgt(schema: TypedSchema, options: TypedOptions, products: Products) -> MakeTypedLayer:
+    from diskhop.nn.typed.hgt import HgtLayer
+
     return lambda in_dim, out_dim, _: HgtLayer(schema, in_dim, out_dim, products, heads=options.heads)
 
 

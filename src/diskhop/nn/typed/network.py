@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.nn.module_dict import ModuleDict
 
 from diskhop.nn.activation import Activation, relu
 from diskhop.nn.matmul.products import Linear, Products
 from diskhop.nn.norms import NORMS
 from diskhop.nn.typed.block import TypedBlock, TypedLayerBlock
+from diskhop.nn.typed.by_type import ByType
 from diskhop.nn.typed.schema import TypedSchema
 from diskhop.nn.typed.simple_hgn import EPSILON, SimpleHgnLayer
 
@@ -54,7 +54,7 @@ class TypedNetwork(nn.Module):
         input_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.inputs = ModuleDict(
+        self.inputs = ByType(
             {name: Linear(dim, hidden_dim, products) for name, dim in schema.feature_dims.items() if dim > 0}
         )
         last_dim = hidden_dim if head else out_dim
@@ -62,7 +62,7 @@ class TypedNetwork(nn.Module):
             make_layer(hidden_dim, hidden_dim if i < num_layers - 1 else last_dim, i) for i in range(num_layers)
         )
         self.norms = nn.ModuleList(
-            ModuleDict({name: NORMS[norm](hidden_dim, products) for name in schema.node_types})
+            ByType({name: NORMS[norm](hidden_dim, products) for name in schema.node_types})
             for _ in range(num_layers - 1)
         )
         self.head = Linear(hidden_dim, out_dim, products) if head else nn.Identity()

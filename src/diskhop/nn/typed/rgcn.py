@@ -26,6 +26,9 @@ class RgcnLayer(RGCNConv):  # type: ignore[misc]  # PyG has no types
     num_blocks: number of diagonal blocks of each matrix; 0: whole matrices.
     """
 
+    # Means of whole relations give its outputs (predictions layer by layer).
+    adds_means = True
+
     def __init__(
         self,
         schema: TypedSchema,

@@ -19,18 +19,15 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, LGConv
 
 from diskhop.errors import ConfigError
 from diskhop.nn.layers.aggregate import LayerBlock
-from diskhop.nn.layers.gcn import GcnLayer
 from diskhop.pipeline.batch import MiniBatch
 from diskhop.predicting.batched.blocks import InputBlock
 from diskhop.predicting.batched.degrees import SelfLoops, normalized_edges
+from diskhop.predicting.batched.pyg import is_normalizing
 
 Form = Literal["plain", "pair", "own"]
-# Convolutions whose normalisation can be replaced: they take edge weights if `normalize` is False.
-_NORMALIZING = (GCNConv, LGConv)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +62,7 @@ class Layer:
     def uses_degrees(self) -> bool:
         """Whether it needs degrees of the whole graph."""
         modules = _plain(self.module).modules()
-        return any(_is_normalizing(each) or getattr(each, "uses_degrees", False) for each in modules)
+        return any(is_normalizing(each) or getattr(each, "uses_degrees", False) for each in modules)
 
     def open(self) -> LayerTwin:
         """Make a twin for one thread."""
@@ -98,7 +95,7 @@ class LayerTwin:
         self._device = torch.device("cpu") if first is None else first.device
         self._dtype = torch.float32 if first is None else first.dtype
         for each in self._module.modules():
-            if _is_normalizing(each):
+            if is_normalizing(each):
                 each.__dict__["normalize"] = False
                 each.register_forward_pre_hook(self._give_weights, with_kwargs=True)
 
@@ -162,10 +159,6 @@ class LayerTwin:
             f"{self._layer.label}: its {type(module).__name__} {reason}, whose degrees in the whole graph are not "
             "known; normalise them yourself and set normalize=False"
         )
-
-
-def _is_normalizing(module: nn.Module) -> bool:
-    return isinstance(module, _NORMALIZING) and not isinstance(module, GcnLayer) and bool(module.normalize)
 
 
 def _plain(module: nn.Module) -> nn.Module:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
-from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from diskhop.errors import ConfigError
 from diskhop.nn.layers.aggregate import LayerBlock
 from diskhop.nn.layers.network import Network
 from diskhop.predicting.batched.modules import Layer, require_modules
+from diskhop.predicting.batched.pyg import has_own_forward, is_basic_gnn
+
+if TYPE_CHECKING:
+    from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 Model = nn.Module | Sequence[nn.Module]
 
@@ -32,7 +36,7 @@ def unroll(model: Model) -> Unrolled:
     if isinstance(model, Network):
         require_modules([model])
         return Unrolled([Layer(i + 1, _NetworkLayer(model, i)) for i in range(len(model.convs))])
-    if isinstance(model, BasicGNN):
+    if is_basic_gnn(model):
         require_modules([model])
         return _unroll_basic(model)
     if isinstance(model, nn.ModuleList):
@@ -46,7 +50,7 @@ def unroll(model: Model) -> Unrolled:
         raise ConfigError("layers is an empty list; pass one module per hop")
     require_modules(model)
     for number, module in enumerate(model, start=1):
-        if isinstance(module, BasicGNN | Network):
+        if isinstance(module, Network) or is_basic_gnn(module):
             raise ConfigError(
                 f"layer {number} is a whole model ({type(module).__name__}); pass the model itself, not a list"
             )
@@ -101,7 +105,7 @@ class _Head(nn.Module):
 
 
 def _unroll_basic(model: BasicGNN) -> Unrolled:
-    if type(model).forward is not BasicGNN.forward:
+    if has_own_forward(model):
         raise ConfigError(
             f"{type(model).__name__} has its own forward(), so its layers are not known; "
             "pass a list of modules, one per hop"

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from diskhop.dataset.type_map import EdgeEnds, TypeMap
-from diskhop.nn.typed.hetero_sage import HeteroSageLayer
 from diskhop.nn.typed.means import RelationMaps
 from diskhop.nn.typed.network import TypedNetwork
-from diskhop.nn.typed.rgcn import RgcnLayer
 from diskhop.predicting.streamed.layers import HIDDEN
 from diskhop.predicting.streamed.row_products import Operand, RowProduct
 from diskhop.predicting.streamed.split_columns import SplitColumns
@@ -31,11 +30,7 @@ def sums_relations(network: TypedNetwork, types: TypeMap) -> bool:
     Sums are written for every list of a relation, so that graphs whose lists are mostly empty are left to batches. The
     answer depends on the model and the graph alone, as rounding does.
     """
-    return types.num_lists <= types.num_edges and all(map(_is_linear, network.convs))
-
-
-def _is_linear(conv: torch.nn.Module) -> bool:
-    return isinstance(conv, RgcnLayer) or (isinstance(conv, HeteroSageLayer) and conv.query is None)
+    return types.num_lists <= types.num_edges and all(getattr(conv, "adds_means", False) for conv in network.convs)
 
 
 @dataclass(frozen=True)
@@ -141,8 +136,7 @@ class RelationLayer:
     @cached_property
     def _maps(self) -> dict[str, RelationMaps]:
         """Weights by destination that some relation of the model leads to, with edges or without."""
-        conv = self.network.convs[self.number - 1]
-        assert isinstance(conv, HeteroSageLayer | RgcnLayer)
+        conv: Any = self.network.convs[self.number - 1]
         into = {
             name: [each.ends for each in self.types.edges if each.destination == name] for name in self.destinations
         }

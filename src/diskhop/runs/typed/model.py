@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from torch_geometric.nn.module_dict import ModuleDict
 
 from diskhop.config.train import LEARNED
 from diskhop.config.typed import TypedConfig
@@ -16,6 +15,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import MadeFeatures, made_features
 from diskhop.embedding.rows.module import StoredRows
 from diskhop.nn.matmul.products import Products, require_products
+from diskhop.nn.typed.by_type import ByType, parameter_name
 from diskhop.nn.typed.embeddings import LearnedRows
 from diskhop.nn.typed.models import TypedOptions, build_typed_model
 from diskhop.nn.typed.network import TypedNetwork
@@ -70,7 +70,7 @@ class TypedModel(nn.Module):
         super().__init__()
         self._rate = config.embedding_lr
         self.network = network
-        self.learned = ModuleDict(
+        self.learned = ByType(
             {name: _learned_rows(types.place, name, config.seed, key) for key, name in enumerate(types.learned)}
         )
         self.held = types.held
@@ -101,7 +101,7 @@ def _learned_rows(place: LearnedPlace, name: str, seed: int, key: int) -> nn.Mod
 
 def learned_name(node_type: str) -> str:
     """Return the name of a type's learned rows in a TypedModel."""
-    return f"learned.{ModuleDict.to_internal_key(node_type)}"
+    return f"learned.{parameter_name(node_type)}"
 
 
 def make_model(merged: Dataset, config: TypedConfig) -> TypedModel:
