@@ -44,12 +44,12 @@ class Case:
 CASES = (
     Case(
         "computing",
-        "--model sage --layers 3 --hidden 256 --fanout 10,10,10 --store static --memory 1200MB --cache 200MB",
+        "--model sage --layers 3 --hidden 1024 --fanout 10,10,10 --store static --memory 8GB --cache 1400MB",
         is_claimed=True,
     ),
     Case(
         "reading",
-        "--model sage --layers 2 --hidden 16 --fanout 10,10 --store direct --memory 1200MB",
+        "--model sage --layers 2 --hidden 16 --fanout 10,10 --store direct --memory 1600MB",
         is_claimed=False,
     ),
 )
