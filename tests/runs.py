@@ -46,6 +46,22 @@ def small_graph(path: Path, **changes: Any) -> Dataset:
     return generate_graph(path, GraphConfig(**wanted), engine=open_engine("threads").engine)
 
 
+def noisy_graph(path: Path, **changes: Any) -> Dataset:
+    """A graph of 2,000 nodes whose classes neighbours tell less of than in small_graph()."""
+    wanted: dict[str, Any] = {
+        "num_nodes": 2000,
+        "dim": 30,
+        "num_classes": 5,
+        "num_edges": 12_000,
+        "homophily": 0.7,
+        "signal": 1.5,
+        "train_fraction": 0.4,
+        "seed": 5,
+        **changes,
+    }
+    return small_graph(path, **wanted)
+
+
 def import_arrays(folder: Path, name: str = "source", **arrays: Any) -> Dataset:
     source = folder / name
     source.mkdir()

@@ -14,7 +14,7 @@ import torch
 
 import diskhop
 from diskhop.budget import Budget
-from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
@@ -27,7 +27,7 @@ from diskhop.protocols import NodeRows, Purpose, neighbor_spec
 from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.stores import STORES
 from tests.plans import with_share
-from tests.runs import small_graph
+from tests.runs import noisy_graph
 
 SAMPLER = neighbor_spec((5, 4))
 LOOKING_AHEAD = [name for name, kind in STORES.items() if kind.looks_ahead]
@@ -39,19 +39,7 @@ Values = list[tuple[int, bytes, bytes]]
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    path = tmp_path_factory.mktemp("graphs") / "sbm"
-    small_graph(
-        path,
-        num_nodes=2000,
-        dim=30,
-        num_classes=5,
-        num_edges=12_000,
-        homophily=0.7,
-        signal=1.5,
-        train_fraction=0.4,
-        seed=5,
-    )
-    return open_dataset(path)
+    return noisy_graph(tmp_path_factory.mktemp("graphs") / "sbm")
 
 
 def plan_of(dataset: Dataset, store: str, **options: Any) -> SampledPlan:

@@ -12,7 +12,7 @@ import pytest
 
 from diskhop._native import FaultInjector, FaultRule
 from diskhop.budget import Budget
-from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError, DestinationError
 from diskhop.pipeline.batch import MiniBatch, Pass
@@ -24,7 +24,7 @@ from diskhop.protocols import NodeRows, Purpose, neighbor_spec
 from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.stores import STORES
 from tests.plans import with_share
-from tests.runs import small_graph
+from tests.runs import noisy_graph
 
 SAMPLER = neighbor_spec((5, 4))
 LOOKING_AHEAD = [name for name, kind in STORES.items() if kind.looks_ahead]
@@ -35,19 +35,7 @@ _WRITES_OF_PLANS = range(18, 50)
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    path = tmp_path_factory.mktemp("graphs") / "sbm"
-    small_graph(
-        path,
-        num_nodes=2000,
-        dim=30,
-        num_classes=5,
-        num_edges=12_000,
-        homophily=0.7,
-        signal=1.5,
-        train_fraction=0.4,
-        seed=5,
-    )
-    return open_dataset(path)
+    return noisy_graph(tmp_path_factory.mktemp("graphs") / "sbm")
 
 
 def workload_of(dataset: Dataset, **options: object) -> Workload:
@@ -220,12 +208,15 @@ def test_a_write_that_finds_no_room_is_made_up_for(dataset: Dataset, tmp_path: P
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_the_scratch_folder_of_a_run_that_was_killed_is_removed(dataset: Dataset, tmp_path: Path, store: str) -> None:
     abandoned = tmp_path / "run-abandoned"
-    abandoned.mkdir()
-    for name in ("trace-0.bin", "chunks-0.bin", ".lists-chunks-0.bin"):
-        (abandoned / name).write_bytes(b"x")
+    of_type, of_user = abandoned / "paper", tmp_path / "run-of-the-user"
+    for folder in (of_type, of_user / "deep"):
+        folder.mkdir(parents=True)
+    for file in (abandoned / "trace-0.bin", of_type / "chunks-0.bin", of_type / ".lists-chunks-0.bin"):
+        file.write_bytes(b"x")
+    (of_user / "deep" / "notes.txt").touch()
     (tmp_path / "of-the-user").mkdir()
     fetched(dataset, plan_of(dataset, store=store, scratch=str(tmp_path)))
-    assert [path.name for path in tmp_path.iterdir()] == ["of-the-user"]
+    assert {path.name for path in tmp_path.iterdir()} == {"of-the-user", of_user.name}
 
 
 @pytest.mark.parametrize("store", LOOKING_AHEAD)

@@ -33,7 +33,7 @@ def test_the_same_validations_stop_both_at_the_same_epoch(
 ) -> None:
     trained, embedded = list(validations), list(validations)
 
-    def evaluate(_: Trainer, __: Any, purpose: Purpose, ___: int, ____: Any) -> Measured:
+    def evaluate(_: Trainer, __: Any, purpose: Purpose, ___: int, ____: Any = None) -> Measured:
         return Measured(trained.pop(0) if purpose is Purpose.VALID else 0.0, {}, {})
 
     monkeypatch.setattr(Trainer, "evaluate", evaluate)

@@ -17,7 +17,7 @@ import torch
 
 from diskhop._native import FaultInjector, FaultRule, why_no_uring
 from diskhop.budget import Budget
-from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.pipeline.batch import InFlightBatch, MiniBatch, Pass
@@ -34,7 +34,7 @@ from diskhop.stores.packed.sizes import own_rows
 from diskhop.stores.stores import STORES
 from tests.graphs import make_dataset, open_paths
 from tests.plans import with_share
-from tests.runs import small_graph
+from tests.runs import noisy_graph
 from tests.toys.double_stage import Double
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
@@ -43,19 +43,9 @@ SAMPLER = neighbor_spec((4, 3))
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    path = tmp_path_factory.mktemp("graphs") / "sbm"
-    small_graph(
-        path,
-        num_nodes=3000,
-        dim=37,
-        num_classes=5,
-        num_edges=18_000,
-        homophily=0.7,
-        signal=1.5,
-        train_fraction=0.3,
-        seed=5,
+    return noisy_graph(
+        tmp_path_factory.mktemp("graphs") / "sbm", num_nodes=3000, dim=37, num_edges=18_000, train_fraction=0.3
     )
-    return open_dataset(path)
 
 
 def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "direct", **wanted: Any) -> SampledPlan:

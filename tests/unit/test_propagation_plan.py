@@ -73,7 +73,7 @@ def test_a_tenth_of_a_large_table_holds_twelve_columns() -> None:
 
 
 def with_sources(memory_bytes: int, *, num_cold: int, most_per_piece: int) -> Task:
-    """Lists that name five nodes of six, and so many edges from what a wider block does not hold."""
+    """The large task, in which 3.33 of 4 M nodes have out-edges. num_cold: edges from rows outside a wider block."""
     first_cold = first_cold_row(LARGE, memory_bytes, 2)
     assert first_cold is not None
     sources = SourceCounts(
@@ -89,7 +89,7 @@ def test_few_cold_edges_make_a_block_of_whole_lines() -> None:
     assert (plan.columns, plan.num_passes) == (16, 3 * 8)
     assert sum(plan.reserved.values()) <= memory_bytes
     assert plan.cold is not None
-    # The rows, and what pieces on their way take: two, each at the worst place in its pages.
+    # The rows, and two pieces being read, which may begin and end within a page.
     assert 64 * (plan.cold.first_row + 2 * (120 + 128)) <= plan.block_bytes
     assert plan.cold.first_row % 4096 == 0
     lists_bytes = 4 * 60_000_000 + 8 * 4_000_001

@@ -44,11 +44,22 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 
 def is_scratch(folder: Path) -> bool:
-    """Return whether a folder contains only scratch files of a run: a user's folder may have the same name."""
+    """Return whether a folder contains only scratch files of a run: a user's folder may have the same name.
+
+    The stores of a graph with several types have folders of their own in it.
+    """
     try:
-        return all(path.suffix == ".bin" and path.is_file() for path in folder.iterdir())
+        return all(_is_scratch_file(path) or _is_scratch_folder(path) for path in folder.iterdir())
     except OSError:
         return False  # Removed in the meantime, or not readable.
+
+
+def _is_scratch_file(path: Path) -> bool:
+    return path.suffix == ".bin" and path.is_file()
+
+
+def _is_scratch_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and is_scratch(path)
 
 
 def _make_locked(parent: Path) -> tuple[Path, int]:

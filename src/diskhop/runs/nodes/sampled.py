@@ -189,7 +189,7 @@ class SampledFeed:
         self, epoch: int, share: Ranks = ONE, following: RunPass | None = None
     ) -> AbstractContextManager[Batches]:
         """See Feed. Where samples are reused, every epoch has the first epoch's batches."""
-        wanted, make_following = self._train_pass(epoch, share), self._make_following(following, share)
+        wanted, make_following = self._pass(RunPass(Purpose.TRAIN, epoch), share), self._maker(following, share)
         if self._training is None:
             prepare = self._prepare(with_strengths=normalises_by_graph(self._config))
             return self._pipeline.run(wanted, prepare, following=make_following)
@@ -202,16 +202,15 @@ class SampledFeed:
     ) -> AbstractContextManager[BatchStream]:
         """See Feed. Every epoch draws the same neighbours."""
         prepare = self._prepare(with_strengths=True)
-        make_following = self._make_following(following, share)
-        return self._pipeline.run(self._eval_pass(purpose, share), prepare, following=make_following)
+        wanted, make_following = self._pass(RunPass(purpose, 0), share), self._maker(following, share)
+        return self._pipeline.run(wanted, prepare, following=make_following)
 
-    def _make_following(self, following: RunPass | None, share: Ranks) -> MakePass | None:
+    def _maker(self, following: RunPass | None, share: Ranks) -> MakePass | None:
         """Return what makes the next pass; None if it is unknown."""
-        if following is None:
-            return None
-        if following.purpose == Purpose.TRAIN:
-            return partial(self._train_pass, following.epoch, share)
-        return partial(self._eval_pass, following.purpose, share)
+        return None if following is None else partial(self._pass, following, share)
+
+    def _pass(self, of: RunPass, share: Ranks) -> Pass:
+        return self._train_pass(of.epoch, share) if of.purpose == Purpose.TRAIN else self._eval_pass(of.purpose, share)
 
     def _train_pass(self, epoch: int, share: Ranks) -> Pass:
         config, training = self._config, self._training
