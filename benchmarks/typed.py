@@ -3,10 +3,16 @@
 Claim (issue 40): with MAG240M's proportions at 1/60 (4 M nodes in three types, 58 M edges, papers of 768 float16,
 authors and institutions without features) and 15 % of the features' bytes as memory, an epoch takes at most 1.25 times
 the seconds of one with all features in memory, and the planner's choice at most 1.10 times those of the best store (its
-regret; name all stores). An epoch's seconds are the mean of a run's epochs; those of the first one, which finds nothing
-in memory, are shown too, as are the seconds of the whole run, in which `memory` loads the features. Files are evicted
-before each turn; --max-batches bounds an epoch. --predict also predicts the class of every paper with that memory, by
-the model of such a run.
+regret; name all stores).
+
+A training has many epochs, and only its first one begins with nothing prefetched: each later one is prepared while the
+one before is trained. One epoch alone would be a figure of that start, the later ones alone would leave it out. So an
+epoch's seconds are the mean of a run of five, which still counts the start more than a longer training would; the
+first epoch, the later ones, and the whole run, in which `memory` loads the features, are shown next to it. Each is a
+ratio to `memory` of the same turn: the median over turns, with the lowest and the highest.
+
+Files are evicted before each turn; --max-batches bounds an epoch. --predict also predicts the class of every paper with
+that memory, by the model of such a run.
 
     python benchmarks/typed.py --stores auto,direct,static,belady,shared,packed --predict
 """
@@ -37,6 +43,8 @@ from workloads import DEFAULT_FOLDER, evict
 
 NUM_NODES, NUM_EDGES, MEMORY_SHARE = 4_000_000, 58_000_000, 0.15
 WANTED_RATIO, WANTED_REGRET = 1.25, 1.10
+# Figures of a run in seconds, and what they are called.
+FIGURES = {"seconds": "epoch", "first": "first", "later": "later", "run": "run"}
 OPTIONS: dict[str, Any] = {
     "model": "hetero-sage",
     "features": "degree",
@@ -46,6 +54,9 @@ OPTIONS: dict[str, Any] = {
     "evaluate": False,
     "seed": 0,
 }
+
+# Figures of each turn, by store.
+Found = dict[str, list[dict[str, float]]]
 
 
 def find_graph(folder: Path, num_nodes: int) -> Dataset:
@@ -67,6 +78,9 @@ def train_epochs(path: Path, options: dict[str, Any], stages: dict[str, float]) 
     for name in ("seconds", "sample_seconds", "stall_seconds", "bytes_read", "bytes_needed", "rows_hit"):
         stages[name] = statistics.fmean(epoch[name] for epoch in result["epochs"])
     stages["first"] = result["epochs"][0]["seconds"]
+    # Without later epochs, the first one.
+    later = result["epochs"][1:] or result["epochs"]
+    stages["later"] = statistics.fmean(epoch["seconds"] for epoch in later)
     stages["rows"] = statistics.fmean(epoch["rows_requested"] for epoch in result["epochs"])
     stages["overhead"] = result["overhead_bytes"]
 
@@ -100,6 +114,16 @@ def show_prediction(folder: Path, path: Path, memory_bytes: int, options: dict[s
     )
 
 
+def ratios_to_memory(found: Found, name: str) -> dict[str, list[float]]:
+    """Return a figure of each store as ratios to `memory`, turn by turn, in ascending order."""
+    in_memory = [turn[name] for turn in found["memory"]]
+    return {
+        store: sorted(turn[name] / base for turn, base in zip(turns, in_memory, strict=True))
+        for store, turns in found.items()
+        if store != "memory"
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where the graph is kept")
@@ -107,7 +131,7 @@ def main() -> int:
     parser.add_argument("--stores", default="auto", help="names, separated by commas, beside the store memory")
     parser.add_argument("--batch-size", type=int, default=OPTIONS["batch_size"], help="smaller for a smaller graph")
     parser.add_argument("--max-batches", type=int, default=40)
-    parser.add_argument("--epochs", type=int, default=3, help="of each run")
+    parser.add_argument("--epochs", type=int, default=5, help="of each run")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--predict", action="store_true", help="also predict every paper")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
@@ -121,8 +145,9 @@ def main() -> int:
         store: int(MEMORY_SHARE * table_bytes) for store in arguments.stores.split(",")
     }
     print(f"features {format_bytes(table_bytes)}, memory {format_bytes(int(MEMORY_SHARE * table_bytes))}", file=out)
-    print(f"{'store':10}{'epoch s':>10}{'first s':>10}{'run s':>10}{'read GB':>10}{'hits':>8}{'peak GB':>10}", file=out)
-    found: dict[str, list[dict[str, float]]] = {store: [] for store in memory}
+    headings = [f"{title + ' s':>10}" for title in FIGURES.values()]
+    print(f"{'store':10}{''.join(headings)}{'read GB':>10}{'hits':>8}{'peak GB':>10}", file=out)
+    found: Found = {store: [] for store in memory}
     for turn in range(-1, arguments.turns) if arguments.turns else ():
         for store, memory_bytes in memory.items():
             options = {**OPTIONS, "store": store, "memory_bytes": memory_bytes, "batch_size": arguments.batch_size}
@@ -133,9 +158,9 @@ def main() -> int:
                 continue
             found[store].append(stages)
             hits = stages["rows_hit"] / max(1, stages["rows"])
+            shown = "".join(f"{stages[name]:10.2f}" for name in FIGURES)
             print(
-                f"{store:10}{stages['seconds']:10.2f}{stages['first']:10.2f}{stages['run']:10.2f}"
-                f"{stages['bytes_read'] / 1e9:10.2f}{hits:8.1%}{stages['peak'] / 1e9:10.2f}",
+                f"{store:10}{shown}{stages['bytes_read'] / 1e9:10.2f}{hits:8.1%}{stages['peak'] / 1e9:10.2f}",
                 file=out,
                 flush=True,
             )
@@ -144,23 +169,20 @@ def main() -> int:
         show_prediction(arguments.dir, dataset.path, int(MEMORY_SHARE * table_bytes), options, out)
     if not arguments.turns:
         return 0
-    medians = {
-        name: {store: statistics.median(each[name] for each in turns) for store, turns in found.items()}
-        for name in ("seconds", "first", "run")
-    }
-    middle = medians["seconds"]
-    ratios = {store: seconds / middle["memory"] for store, seconds in middle.items()}
-    for store, ratio in ratios.items():
-        first, run = (medians[name][store] / medians[name]["memory"] for name in ("first", "run"))
-        print(
-            f"{store}: {ratio:.2f} of all in memory, the first epoch {first:.2f}, the whole run {run:.2f}",
-            file=out,
-        )
+    ratios = {name: ratios_to_memory(found, name) for name in FIGURES}
+    for store in ratios["seconds"]:
+        parts = []
+        for name, title in FIGURES.items():
+            of_turns = ratios[name][store]
+            parts.append(f"{title} {statistics.median(of_turns):.2f} ({of_turns[0]:.2f} to {of_turns[-1]:.2f})")
+        print(f"{store}, of all in memory: {', '.join(parts)}", file=out)
+    middle = {store: statistics.median(turn["seconds"] for turn in turns) for store, turns in found.items()}
     regret = middle[AUTO] / min(middle[store] for store in middle if store != "memory") if AUTO in middle else 1.0
     print(f"regret of the planner: {regret:.2f}", file=out)
     if arguments.json:
         print(json.dumps({"turns": found, "ratios": ratios, "regret": regret}))
-    return 0 if ratios.get(AUTO, 1.0) <= WANTED_RATIO and regret <= WANTED_REGRET else 1
+    ratio = statistics.median(ratios["seconds"].get(AUTO, [1.0]))
+    return 0 if ratio <= WANTED_RATIO and regret <= WANTED_REGRET else 1
 
 
 if __name__ == "__main__":
