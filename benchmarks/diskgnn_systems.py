@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from diskhop.dataset.dataset import open_dataset
+from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.errors import ConfigError
 from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.nodes.packing import pack
@@ -95,8 +96,9 @@ def run_case(path: Path, case: Case, scratch: str) -> dict[str, Any]:
         return _pack(path, options)
     options["store"], after_batch = without_idea(case.without, store) if case.without else (store, lambda: None)
     epochs = _Epochs(after_batch)
+    packed_ahead = {str(manifest.parent) for manifest in Path(scratch).rglob(LAYOUT_FILE)} if scratch else set()
     result = train(open_dataset(path), callbacks=[epochs], **options).result
-    if case.is_packed_ahead and (not result["plan"]["layout"] or "preparation" in result):
+    if case.is_packed_ahead and result["plan"]["layout"] not in packed_ahead:
         sys.exit(f"{path}: what was packed ahead was not found: {result['plan']['reasons']}")
     steady = epochs.records[1:] or epochs.records
     means = {

@@ -32,7 +32,7 @@ from diskhop.plans import SampledPlan
 from diskhop.protocols import AccessTrace, NodeRows, Purpose, SampledBatch, Table, neighbor_spec
 from diskhop.sampling.cached_topology import cached_topology_bytes
 from diskhop.sampling.seeds import SeedSet, count_batches
-from diskhop.stores.belady import belady_reserves
+from diskhop.stores.belady import BeladyStore, belady_reserves
 from diskhop.stores.resources import StoreResources
 from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES
 from diskhop.stores.static import open_static
@@ -225,6 +225,8 @@ def _shuffled(train_ids: NodeRows) -> NodeRows:
 class SampledAhead:
     """`static` behind Ginex's superbatches (Ginex-PG): it ignores batches sampled ahead, and keeps its cached rows."""
 
+    growth = BeladyStore.growth
+
     def __init__(self, table: Table, resources: StoreResources) -> None:
         self.table = table
         self._store = open_static(table, resources)
@@ -233,6 +235,9 @@ class SampledAhead:
         pass
 
     def make_room(self, batch: SampledBatch) -> None:
+        pass
+
+    def free_disk(self) -> None:
         pass
 
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:

@@ -79,7 +79,12 @@ Result = dict[str, Any]
 
 
 class Scale(NamedTuple):
-    """Sizes of graphs and runs. fractions: shares of the rows in memory."""
+    """Sizes of graphs and runs.
+
+    fractions: shares of the rows in memory.
+    trace_nodes: nodes of the graphs of Figures 5, 12, 13 and Table 4, which need no rows.
+    searches: repetitions of each search of Table 4.
+    """
 
     num_nodes: int
     nodes_a_seed: int
@@ -88,11 +93,13 @@ class Scale(NamedTuple):
     fractions: tuple[float, ...]
     kinds: tuple[str, ...]
     disk_parts: tuple[str, ...]
+    trace_nodes: int = NUM_NODES
+    searches: int = 5
 
 
 WHOLE = Scale(1_000_000, 100_000, 640, 5, (0.1, 0.3, 0.5), tuple(KINDS), tuple(DISK_PARTS))
 # With few batches a layout takes at least half of its unbounded size.
-QUICK = Scale(200_000, 50_000, 150, 2, (0.1, 0.5), ("uniform",), tuple(DISK_PARTS)[:2])
+QUICK = Scale(200_000, 50_000, 150, 2, (0.1, 0.5), ("uniform",), tuple(DISK_PARTS)[:2], searches=1)
 
 
 class Point(NamedTuple):
@@ -139,7 +146,7 @@ class Bench:
     def traces(self) -> dict[str, EpochTrace]:
         """Traces of segments.py, by kind of graph."""
         with tempfile.TemporaryDirectory(dir=self.folder, prefix="diskhop-bench-") as folder:
-            return {kind: record_trace(kind, Path(folder)) for kind in KINDS}
+            return {kind: record_trace(kind, Path(folder), self.scale.trace_nodes) for kind in KINDS}
 
     def table_bytes(self, kind: str) -> int:
         """Return the bytes of the feature table."""
@@ -322,20 +329,20 @@ def figure_12(bench: Bench) -> None:
     fractions = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
     rows: dict[str, list[str]] = {}
     for kind, trace in bench.traces.items():
-        counts = np.bincount(np.concatenate(trace.batches), minlength=NUM_NODES)
+        counts = np.bincount(np.concatenate(trace.batches), minlength=trace.num_nodes)
         rows[KINDS[kind]] = []
         for fraction in fractions:
-            is_held = np.zeros(NUM_NODES, np.bool_)
-            is_held[most_accessed(counts, int(fraction * NUM_NODES))] = True
-            rows[KINDS[kind]].append(f"{count_rows(trace, is_held, 1).packed_rows / NUM_NODES:.2f}")
+            is_held = np.zeros(trace.num_nodes, np.bool_)
+            is_held[most_accessed(counts, int(fraction * trace.num_nodes))] = True
+            rows[KINDS[kind]].append(f"{count_rows(trace, is_held, 1).packed_rows / trace.num_nodes:.2f}")
     print_table(bench.out, [f"{fraction:.0%}" for fraction in fractions], rows)
     bench.out("paper: about 20 % in memory keep it below 2 times the table; it falls faster for IG; plotted only")
 
 
 def segments(bench: Bench) -> None:
-    bench.out("\nTable 4: the search for segments (segments.py, 200 batches of 100 seeds, 200,000 nodes)")
+    bench.out(f"\nTable 4: the search for segments (segments.py, 200 batches, {bench.scale.trace_nodes:,} nodes)")
     for kind in bench.scale.kinds:
-        compare_with_grid(KINDS[kind], bench.traces[kind], 1 if bench.is_quick else 5, bench.out)
+        compare_with_grid(KINDS[kind], bench.traces[kind], bench.scale.searches, bench.out)
     for line in PAPER_TABLE_4:
         bench.out(f"paper's Table 4, amplification: {line}")
     bench.out("\nFigures 5 and 13: one disk cache for all batches or segments of 50, 100, 150, reordered or not")

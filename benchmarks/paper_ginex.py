@@ -28,33 +28,68 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cgroups import why_no_limit
 from diskhop.budget import format_bytes
 from diskhop.errors import BudgetError
+from diskhop.generating import GraphConfig
 from ginex_systems import FANOUTS, GRAPH, WARM_UP, Case, caches_bytes, plan_case
 from papers import cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned
 from workloads import DEFAULT_FOLDER, measure_device
 
-DIM, BATCH_SIZE, MEMORY_FRACTION = 256, 25, 1 / 5
-DIMS, MEMORIES, BATCH_SIZES = (128, 256, 512, 768), (0.5, 1.0, 2.0), (6, 12, 25, 50)
 # Shares of the caches' memory for rows: the paper's five splits.
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 SYSTEMS = ("PyG+", "Ali+PG", "Ginex")
-# With the warm-up, in quick runs and others. PyG+ is slow and soon steady; Ginex varies at seams.
-NUM_BATCHES = {
-    "in memory": (24, 64),
-    "PyG+": (32, 64),
-    "Ali+PG": (32, 80),
-    "Ginex": (80, 256),
-    "Ginex-PG": (80, 256),
-}
 # Tables 3 and 4, Friendster and Twitter: dollars per hour, Ginex's performance over DistDGL's, and that per dollar.
 GINEX_DOLLARS = 1.36
 DISTDGL = {"Friendster": (18.83, 0.20, 2.76), "Twitter": (17.94, 0.43, 5.71)}
 
+# Of a run in memory, in addition to the dataset: batches in flight and staging.
+_FIXED_BYTES = 64 << 20
+
 Result = dict[str, Any]
+
+
+class Scale(NamedTuple):
+    """Sizes of the graph and of runs.
+
+    graph: options of the graph, with the widest rows.
+    dim: width of rows in all figures but 17.
+    batch_size: seeds that stand for the paper's 1000.
+    memory_fraction: memory over the bytes of the dataset.
+    num_batches: batches per run, with the warm-up. PyG+ is slow and soon steady; Ginex varies at seams.
+    dims, memories, batch_sizes: points of Figures 17, 18 (times the default) and 19.
+    shares: splits of the caches' memory that are tried.
+    """
+
+    graph: GraphConfig
+    dim: int
+    batch_size: int
+    memory_fraction: float
+    num_batches: dict[str, int]
+    dims: tuple[int, ...]
+    memories: tuple[float, ...]
+    batch_sizes: tuple[int, ...]
+    shares: tuple[float, ...]
+
+
+WHOLE = Scale(
+    graph=GRAPH,
+    dim=256,
+    batch_size=25,
+    memory_fraction=1 / 5,
+    num_batches={"in memory": 64, "PyG+": 64, "Ali+PG": 80, "Ginex": 256, "Ginex-PG": 256},
+    dims=(128, 256, 512, 768),
+    memories=(0.5, 1.0, 2.0),
+    batch_sizes=(6, 12, 25, 50),
+    shares=SHARES,
+)
+QUICK = WHOLE._replace(
+    num_batches={"in memory": 24, "PyG+": 32, "Ali+PG": 32, "Ginex": 80, "Ginex-PG": 80},
+    dims=(128, 256, 768),
+    batch_sizes=(6, 25, 50),
+)
 
 
 class Bench:
@@ -62,22 +97,23 @@ class Bench:
 
     def __init__(self, arguments: argparse.Namespace, out: Callable[[str], None], *, capped: bool) -> None:
         self.out = out
-        self.dataset = find_graph(arguments.dir / "ginex", GRAPH)
+        self.scale = QUICK if arguments.quick else WHOLE
+        self.dataset = find_graph(arguments.dir / "ginex", self.scale.graph)
         self.is_quick: bool = arguments.quick
         self.turns: int = 1 if arguments.quick else arguments.turns
         self.device = measure_device(self.dataset)
-        default_bytes = dataset_bytes(narrow(self.dataset, DIM))
+        default_bytes = dataset_bytes(narrow(self.dataset, self.scale.dim))
         self.base = Case(
             system="Ginex",
-            dim=DIM,
-            batch_size=BATCH_SIZE,
-            memory_bytes=int(default_bytes * MEMORY_FRACTION),
-            num_batches=NUM_BATCHES["Ginex"][0 if arguments.quick else 1],
+            dim=self.scale.dim,
+            batch_size=self.scale.batch_size,
+            memory_bytes=int(default_bytes * self.scale.memory_fraction),
+            num_batches=self.scale.num_batches["Ginex"],
         )
         self.results: dict[Case, list[Result]] = {}
         self._capped = capped
         self._overhead_bytes = 0
-        in_memory = self.run(self.case("in memory", memory_bytes=4 * default_bytes))
+        in_memory = self.run(self.case("in memory", memory_bytes=4 * default_bytes + _FIXED_BYTES))
         if "failed" in in_memory:
             sys.exit(f"the run in memory, which measures the overhead, failed: {in_memory['failed']}")
         self._overhead_bytes = in_memory["overhead_bytes"]
@@ -96,12 +132,12 @@ class Bench:
     def splits(self, system: str, changes: dict[str, Any]) -> dict[float, Case]:
         """Return a system at a point with each share of rows."""
         case = self._case(system, changes)
-        return {share: replace(case, share=share) for share in SHARES}
+        return {share: replace(case, share=share) for share in self.scale.shares}
 
     def _case(self, system: str, changes: dict[str, Any]) -> Case:
         """Return the case with the same number of seeds per run for any batch size."""
         case = replace(self.base, **changes, system=system)
-        num_measured = (NUM_BATCHES[system][0 if self.is_quick else 1] - WARM_UP) * BATCH_SIZE // case.batch_size
+        num_measured = (self.scale.num_batches[system] - WARM_UP) * self.scale.batch_size // case.batch_size
         return replace(case, num_batches=WARM_UP + num_measured)
 
     def seconds(self, case: Case) -> float:
@@ -268,7 +304,7 @@ def figure_17(bench: Bench) -> None:
     bench.out("\nFigure 17: feature dimension")
     sweep(
         bench,
-        {f"{dim}": {"dim": dim} for dim in DIMS if not (bench.is_quick and dim == 512)},
+        {f"{dim}": {"dim": dim} for dim in bench.scale.dims},
         "plotted only; the gap gets smaller from 128 to 512 and slightly larger at 768, where rows of 3 KB span two "
         "pages of 4 KB\nwhat differs here: direct reads are of sectors of 512 bytes, so that only PyG+ pays for pages; "
         "mini-batches in flight take more of the memory with wider rows",
@@ -277,7 +313,9 @@ def figure_17(bench: Bench) -> None:
 
 def figure_18(bench: Bench) -> None:
     bench.out("\nFigure 18: memory")
-    points = {f"x{factor:g}": {"memory_bytes": int(bench.base.memory_bytes * factor)} for factor in MEMORIES}
+    points = {
+        f"x{factor:g}": {"memory_bytes": int(bench.base.memory_bytes * factor)} for factor in bench.scale.memories
+    }
     sweep(
         bench,
         points,
@@ -294,10 +332,10 @@ def _left_for_caches(bench: Bench, changes: dict[str, Any]) -> str:
 
 
 def figure_19(bench: Bench) -> None:
-    bench.out(f"\nFigure 19: batch size ({BATCH_SIZE} stand for 1000)")
+    bench.out(f"\nFigure 19: batch size ({bench.scale.batch_size} stand for 1000)")
     sweep(
         bench,
-        {f"{size}": {"batch_size": size} for size in BATCH_SIZES if not (bench.is_quick and size == 12)},
+        {f"{size}": {"batch_size": size} for size in bench.scale.batch_sizes},
         "plotted only; Ginex is faster than Ali+PG but at 250, where changesets take longer than sampling\n"
         "what differs here: a changeset takes some ns an access on one core, whatever the batch",
     )

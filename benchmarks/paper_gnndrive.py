@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,10 +43,8 @@ from gnndrive_systems import Case, ReadTimes, Work, make_file, plan_case, time_r
 from papers import CpuClock, cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned, sparkline
 from workloads import DEFAULT_FOLDER, measure_device
 
-DIM, MEMORY_FRACTION, NODES_PER_SEED, BLOCK_MODEL_BATCH_SIZE = 128, 0.48, 80_000, 10
+DIM, NODES_PER_SEED, BLOCK_MODEL_BATCH_SIZE = 128, 80_000, 10
 SYSTEMS = ("PyG+", "Ginex", "GNNDrive")
-# Batches per epoch, in quick and full runs; PyG+ is slow and soon steady.
-NUM_BATCHES = {"PyG+": (12, 16), "Ginex": (32, 48), "GNNDrive": (24, 32), "in memory": (6, 6)}
 # The sweeps report times of the same number of seeds for any batch size.
 EPOCH_BATCHES = 100
 # Table 2: seconds per epoch with SAGE, Papers100M (128 values) and MAG240M (768); MariusGNN's with preparation.
@@ -65,6 +63,66 @@ _KERNEL_BYTES, _AMPLE_BYTES = 16 << 20, 4 << 30
 Result = dict[str, Any]
 
 
+class Scale(NamedTuple):
+    """Sizes of runs and of the graph of Figure 14.
+
+    memory_fraction: memory over the bytes of the dataset with rows of DIM values.
+    num_batches: batches per epoch; PyG+ is slow and soon steady.
+    num_epochs, converge_epochs: epochs of a run, and of one until it converges.
+    dims, swept_dims: widths of rows in Figures 2 and 8.
+    memories, batch_sizes, buffers: points of Figures 9, 10 and 12, as multiples of the default.
+    depths, read_seconds: reads in flight of appendix B, and seconds per point.
+    file_bytes: length of the file of appendix B: much larger than the bytes read, so that the page cache hardly helps.
+    block_model: nodes of the graph of Figure 14.
+    """
+
+    memory_fraction: float
+    num_batches: dict[str, int]
+    num_epochs: int
+    converge_epochs: int
+    dims: tuple[int, ...]
+    swept_dims: tuple[int, ...]
+    memories: tuple[float, ...]
+    batch_sizes: tuple[float, ...]
+    buffers: tuple[int, ...]
+    depths: tuple[int, ...]
+    read_seconds: float
+    file_bytes: int
+    block_model: int
+
+
+WHOLE = Scale(
+    memory_fraction=0.48,
+    num_batches={"PyG+": 16, "Ginex": 48, "GNNDrive": 32, "in memory": 6},
+    num_epochs=3,
+    converge_epochs=5,
+    dims=(64, 128, 256, 512),
+    swept_dims=(64, 128, 256, 512),
+    memories=(0.25, 0.5, 1, 2, 4),
+    batch_sizes=(0.5, 1, 2, 4),
+    buffers=(1, 2, 4, 8),
+    depths=(1, 2, 4, 8, 16, 32, 64, 128),
+    read_seconds=0.5,
+    file_bytes=2_048_000_000,
+    block_model=300_000,
+)
+QUICK = Scale(
+    memory_fraction=0.48,
+    num_batches={"PyG+": 12, "Ginex": 32, "GNNDrive": 24, "in memory": 6},
+    num_epochs=1,
+    converge_epochs=3,
+    dims=(DIM,),
+    swept_dims=(128, 512),
+    memories=(0.5, 1),
+    batch_sizes=(1, 2),
+    buffers=(1, 2),
+    depths=(1, 8, 32, 128),
+    read_seconds=0.2,
+    file_bytes=2_048_000_000,
+    block_model=300_000,
+)
+
+
 class Bench:
     """Runs cases, each once, and keeps their results."""
 
@@ -72,6 +130,7 @@ class Bench:
         self.out = out
         self.folder: Path = arguments.dir
         self.is_quick: bool = arguments.quick
+        self.scale = QUICK if arguments.quick else WHOLE
         self.num_nodes: int = arguments.nodes
         self.graph = find_graph(
             self.folder / f"gnndrive-{self.num_nodes}",
@@ -91,8 +150,8 @@ class Bench:
             work="train",
             dim=DIM,
             batch_size=max(1, self.num_nodes // NODES_PER_SEED),
-            memory_bytes=int(self.default_bytes * MEMORY_FRACTION),
-            num_epochs=1 if self.is_quick else 3,
+            memory_bytes=int(self.default_bytes * self.scale.memory_fraction),
+            num_epochs=self.scale.num_epochs,
         )
         self.results: dict[Case, Result] = {}
         self._capped = capped
@@ -102,8 +161,8 @@ class Bench:
         """Graph of Figure 14: neighbours say more about a node's class than its own features."""
         config = GraphConfig(
             kind="sbm",
-            num_nodes=300_000,
-            num_edges=6_000_000,
+            num_nodes=self.scale.block_model,
+            num_edges=20 * self.scale.block_model,
             dim=DIM,
             num_classes=16,
             train_fraction=0.01,
@@ -116,7 +175,7 @@ class Bench:
     def case(self, system: str, **changes: Any) -> Case:
         """Return a system at a point, with the same number of seeds per epoch for any batch size."""
         case = replace(self.base, **changes, system=system)
-        num_batches = NUM_BATCHES[system][0 if self.is_quick else 1] * self.base.batch_size // case.batch_size
+        num_batches = self.scale.num_batches[system] * self.base.batch_size // case.batch_size
         return replace(case, num_batches=max(1, num_batches))
 
     def run(self, case: Case) -> Result:
@@ -200,9 +259,8 @@ class Bench:
 def figure_2(bench: Bench) -> None:
     bench.out("\nFigure 2: milliseconds of sampling a batch, alone and while rows are extracted, by feature dimension")
     works: tuple[Work, Work] = ("sample", "extract")
-    dims = (DIM,) if bench.is_quick else (64, 128, 256, 512)
     rows, cases = {}, {}
-    for dim in dims:
+    for dim in bench.scale.dims:
         for system in SYSTEMS:
             pair = [bench.case(system, dim=dim, work=work) for work in works]
             alone, overlapped = (bench.run(case).get("sample_seconds", np.nan) for case in pair)
@@ -231,8 +289,8 @@ def figures_3_and_11(bench: Bench) -> None:
         busy, io_wait = result["cpu"]["busy"], result["cpu"]["io_wait"]
         rows[system] = [
             f"{result['ended'] - result['began']:.1f}",
-            *(f"{np.mean(shares):.0%}" for shares in (busy, io_wait)),
-            *(f"|{sparkline(shares)}|" for shares in (busy, io_wait)),
+            *(f"{np.mean(shares):.0%}" if shares else "-" for shares in (busy, io_wait)),
+            *(f"|{sparkline(shares)}|" if shares else "-" for shares in (busy, io_wait)),
         ]
     print_table(bench.out, ["s", "busy", "I/O wait", "busy over time", "I/O wait over time"], rows)
     bench.out(
@@ -261,10 +319,9 @@ def sweep(bench: Bench, points: dict[str, dict[str, Any]], said: str) -> None:
 
 def figure_8(bench: Bench) -> None:
     bench.out("\nFigure 8: feature dimension")
-    dims = (128, 512) if bench.is_quick else (64, 128, 256, 512)
     sweep(
         bench,
-        {f"{dim}": {"dim": dim} for dim in dims},
+        {f"{dim}": {"dim": dim} for dim in bench.scale.swept_dims},
         "PyG+ takes 16.9 and Ginex 2.6 times as long as GNNDrive-GPU (Papers100M, SAGE, 128 values); by Table 2 "
         "11.1 and 1.7 times as long\n       as GNNDrive-CPU; the GPU is 1.5 times as fast as the CPU with SAGE; from "
         "64 to 512 values (MAG240M) GNNDrive-GPU takes 1.1 times\n       as long, PyG+ 7.0 times; Table 2, seconds per "
@@ -277,10 +334,10 @@ def figure_9(bench: Bench) -> None:
     bench.out(
         f"\nFigure 9: memory, rows of 512 values; x1 is {format_bytes(bench.base.memory_bytes)} for the paper's 32 GB"
     )
-    factors = (0.5, 1) if bench.is_quick else (0.25, 0.5, 1, 2, 4)
+    memory_bytes = bench.base.memory_bytes
     sweep(
         bench,
-        {f"x{factor:g}": {"dim": 512, "memory_bytes": int(bench.base.memory_bytes * factor)} for factor in factors},
+        {f"x{factor:g}": {"dim": 512, "memory_bytes": int(memory_bytes * factor)} for factor in bench.scale.memories},
         "8 to 128 GB, plotted only; at 8 GB PyG+ takes up to 5.8 times as long as GNNDrive-GPU, and Ginex runs out of "
         "memory on Twitter; GNNDrive gains little\nbeyond 32 GB, where all lists are in memory; at 128 GB PyG+ is as "
         "fast or faster on Twitter, all of which it then caches",
@@ -290,7 +347,7 @@ def figure_9(bench: Bench) -> None:
 def figure_10(bench: Bench) -> None:
     normal = bench.base.batch_size
     bench.out(f"\nFigure 10: batch size; {normal} stand for 1000")
-    sizes = (normal, 2 * normal) if bench.is_quick else (normal // 2, normal, 2 * normal, 4 * normal)
+    sizes = [int(factor * normal) for factor in bench.scale.batch_sizes]
     sweep(
         bench,
         {f"{size}": {"batch_size": size} for size in sizes if size > 0},
@@ -305,7 +362,7 @@ def figure_12(bench: Bench) -> None:
         "\nFigure 12: GNNDrive's feature buffer, x1 = the model's batch and those of two extractors; memory "
         f"{format_bytes(memory_bytes)} throughout"
     )
-    times = (1, 2) if bench.is_quick else (1, 2, 4, 8)
+    times = bench.scale.buffers
     cases = {f"x{factor}": bench.case("GNNDrive", buffer=factor, memory_bytes=memory_bytes) for factor in times}
     bench.table(cases)
     ratios = [
@@ -323,7 +380,7 @@ def figure_14(bench: Bench) -> None:
         "\nFigure 14: time to accuracy on a stochastic block model, the same seeds; without the time of validation"
     )
     in_order, out_of_order = "GNNDrive, in order", "GNNDrive"
-    num_epochs = dict.fromkeys((in_order, out_of_order), 3 if bench.is_quick else 5)
+    num_epochs = dict.fromkeys((in_order, out_of_order), bench.scale.converge_epochs)
     if not bench.is_quick:
         # Their batches also arrive in order, so that one epoch gives the time of all.
         num_epochs = {"PyG+": 1, "Ginex": 1, **num_epochs}
@@ -333,7 +390,7 @@ def figure_14(bench: Bench) -> None:
             system=name,
             work="converge",
             num_epochs=epochs,
-            memory_bytes=int(dataset_bytes(bench.block_model) * MEMORY_FRACTION),
+            memory_bytes=int(dataset_bytes(bench.block_model) * bench.scale.memory_fraction),
             batch_size=BLOCK_MODEL_BATCH_SIZE,
         )
         for name, epochs in num_epochs.items()
@@ -365,14 +422,12 @@ def figure_14(bench: Bench) -> None:
 
 def appendix_b(bench: Bench) -> None:
     bench.out("\nFigure B.1: random reads, n threads with one read each, or one thread with n io_uring reads in flight")
-    depths = (1, 8, 32, 128) if bench.is_quick else (1, 2, 4, 8, 16, 32, 64, 128)
-    seconds = 0.2 if bench.is_quick else 0.5
+    depths, seconds = bench.scale.depths, bench.scale.read_seconds
     engines = {"threads": "threads", **({} if why_no_uring() else {"uring": "at once"})}
     rows = {}
     with tempfile.TemporaryDirectory(dir=bench.folder, prefix="diskhop-bench-") as folder:
         path = Path(folder) / "file"
-        # Much larger than the bytes read from it, so that the page cache hardly helps.
-        make_file(path, bench.num_nodes * 1024)
+        make_file(path, bench.scale.file_bytes)
         for num_bytes in (512, 4096):
             for engine, what in engines.items():
                 for depth in depths:
@@ -414,7 +469,7 @@ EXPERIMENTS = {
 }
 
 
-def main() -> None:
+def main() -> int:
     # Ends a running case and its group with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -450,7 +505,8 @@ def main() -> None:
     if arguments.json:
         runs = [{**asdict(case), "result": result} for case, result in bench.results.items()]
         print(json.dumps({"benchmark": "paper_gnndrive", "device": device.to_dict(), "runs": runs}, indent=1))
+    return 1 if any("failed" in result for result in bench.results.values()) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -18,7 +18,7 @@ from cgroups import run_limited
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
-from diskhop.plans import SampledPlan, StoreShare
+from diskhop.plans import PreparedBytes, SampledPlan, StoreShare
 from workloads import evict
 
 HERE = Path(__file__).parent
@@ -68,7 +68,8 @@ def run_planned(script: str, dataset: Dataset, case: Any, plan: SampledPlan, lim
 
 def read_plan(document: dict[str, Any]) -> SampledPlan:
     """Return the plan that run_planned() has passed on."""
-    return SampledPlan(**{**document, "share": StoreShare(**document["share"])})
+    values, share = PreparedBytes(**document["values"]), StoreShare(**document["share"])
+    return SampledPlan(**{**document, "values": values, "share": share})
 
 
 def run_script(script: str, dataset: Dataset, run: dict[str, Any], limit_bytes: int | None) -> dict[str, Any]:

@@ -39,7 +39,9 @@ from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import open_topology
 from papers import print_table
 
-NUM_NODES, NUM_EDGES, FANOUT, BATCH_SIZE, HELD_FRACTION, ROW_BYTES = 200_000, 3_000_000, (10, 10), 100, 0.1, 512
+NUM_NODES, EDGES_PER_NODE, FANOUT, HELD_FRACTION, ROW_BYTES = 200_000, 15, (10, 10), 0.1, 512
+# With a tenth of the nodes to train on: 200 batches, at any number of nodes.
+NODES_PER_SEED = 2_000
 DISK_TIMES_TABLE = (2.0, 1.2)
 GRID_STEPS = 12
 SEGMENT_SIZES = (50, 100, 150)
@@ -65,6 +67,10 @@ class EpochTrace:
     def __len__(self) -> int:
         return len(self.batches)
 
+    @property
+    def num_nodes(self) -> int:
+        return len(self.is_held)
+
     def node_ids(self, index: int) -> NodeIds:
         return self.batches[index]
 
@@ -81,17 +87,18 @@ class EpochTrace:
         )
 
 
-def record_trace(kind: str, folder: Path) -> EpochTrace:
+def record_trace(kind: str, folder: Path, num_nodes: int = NUM_NODES) -> EpochTrace:
     config = GraphConfig(
         kind=kind,
-        num_nodes=NUM_NODES,
-        num_edges=NUM_EDGES,
+        num_nodes=num_nodes,
+        num_edges=EDGES_PER_NODE * num_nodes,
         dim=0,
         num_classes=47,
         train_fraction=0.1,
         order="input",
         seed=1,
     )
+    batch_size = num_nodes // NODES_PER_SEED
     engine, budget = open_engine("auto").engine, Budget(_MEMORY_BYTES)
     generate_graph(folder / kind, config, engine=engine, budget=budget, threads=2)
     dataset = open_dataset(folder / kind)
@@ -102,11 +109,11 @@ def record_trace(kind: str, folder: Path) -> EpochTrace:
         sampler = open_sampler(topology, neighbor_spec(FANOUT), 0)
         batches = [
             sampler.sample(part, purpose=Purpose.TRAIN, epoch=0, number=number).node_ids.copy()
-            for number, part in enumerate(np.split(seeds, range(BATCH_SIZE, len(seeds), BATCH_SIZE)))
+            for number, part in enumerate(np.split(seeds, range(batch_size, len(seeds), batch_size)))
         ]
-    counts = np.bincount(np.concatenate(batches), minlength=NUM_NODES)
-    is_held = np.zeros(NUM_NODES, np.bool_)
-    is_held[most_accessed(counts, int(NUM_NODES * HELD_FRACTION))] = True
+    counts = np.bincount(np.concatenate(batches), minlength=num_nodes)
+    is_held = np.zeros(num_nodes, np.bool_)
+    is_held[most_accessed(counts, int(num_nodes * HELD_FRACTION))] = True
     return EpochTrace(batches, is_held)
 
 
@@ -131,8 +138,8 @@ def choose_as_printed(trace: EpochTrace, most_rows: float) -> int:
     return len(trace)
 
 
-def described(reads: SegmentReads) -> list[str]:
-    return [f"{reads.disk_rows / NUM_NODES:.2f}", f"{reads.amplification:.2f}"]
+def described(reads: SegmentReads, num_nodes: int) -> list[str]:
+    return [f"{reads.disk_rows / num_nodes:.2f}", f"{reads.amplification:.2f}"]
 
 
 def plain(reads: SegmentReads) -> dict[str, Any]:
@@ -174,22 +181,27 @@ def compare_with_grid(name: str, trace: EpochTrace, repeats: int, out: Out) -> t
     runs, met = [], {}
     rows: dict[str, list[str]] = {}
     for times in DISK_TIMES_TABLE:
-        most_rows = int(times * NUM_NODES)
+        most_rows = int(times * trace.num_nodes)
         size, seconds = search(trace, most_rows, repeats)
         found = trace.simulate(size.num_batches)
         fitting = [point for point in grid if point.reads.disk_rows <= most_rows]
         best = min(fitting, key=lambda point: point.reads.amplification)
         printed = choose_as_printed(trace, most_rows)
         of_printed = trace.simulate(printed)
-        rows[f"{times}x, search"] = [str(size.num_batches), "count > 1", *described(found), f"{seconds:.4f}"]
+        rows[f"{times}x, search"] = [
+            str(size.num_batches),
+            "count > 1",
+            *described(found, trace.num_nodes),
+            f"{seconds:.4f}",
+        ]
         rows[f"{times}x, grid's best"] = [
             *(str(best.num_batches), f"{best.most_shared_rows:,}"),
-            *described(best.reads),
+            *described(best.reads, trace.num_nodes),
             f"{grid_seconds:.1f}",
         ]
-        rows[f"{times}x, as printed"] = [str(printed), "count > 1", *described(of_printed), "-"]
+        rows[f"{times}x, as printed"] = [str(printed), "count > 1", *described(of_printed, trace.num_nodes), "-"]
         ratio, speedup = found.amplification / best.reads.amplification, grid_seconds / seconds
-        met[f"{name}, {times}x: {found.disk_rows / NUM_NODES:.3f} times the table of disk"] = (
+        met[f"{name}, {times}x: {found.disk_rows / trace.num_nodes:.3f} times the table of disk"] = (
             found.disk_rows <= most_rows
         )
         met[f"{name}, {times}x: {ratio:.3f} of the grid's bytes, at most {MOST_OF_GRID}"] = ratio <= MOST_OF_GRID
@@ -226,7 +238,7 @@ def compare_orders(trace: EpochTrace, out: Out) -> list[Any]:
             by_id, ours = reads["by id"], reads["by two hashes"]
             kind = "global" if num_batches == len(trace) else f"{num_batches} batches"
             rows[f"{kind}, {shared:,} rows"] = [
-                f"{ours.disk_rows / NUM_NODES:.2f}",
+                f"{ours.disk_rows / trace.num_nodes:.2f}",
                 *(f"{each.amplification:.2f}" for each in reads.values()),
                 f"{1 - ours.amplification / by_id.amplification:.0%}",
             ]
@@ -253,7 +265,7 @@ def main() -> int:
     met: dict[str, bool] = {}
     for name, trace in traces.items():
         num_accesses = sum(int(np.count_nonzero(~trace.is_held[ids])) for ids in trace.batches)
-        out(f"{name}: {len(trace)} batches request {num_accesses / NUM_NODES:.2f} times the table, less resident")
+        out(f"{name}: {len(trace)} batches request {num_accesses / trace.num_nodes:.2f} times the table, less resident")
         of_trace, met_by_trace = compare_with_grid(name, trace, arguments.repeats, out)
         searches += of_trace
         met |= met_by_trace

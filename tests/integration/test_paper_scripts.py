@@ -1,0 +1,173 @@
+"""Every figure of every script that compares us with a paper runs on tiny graphs, and nothing is refused.
+
+The scripts run whole, with their options, tables and JSON. Only their quick sizes are smaller, and this process does
+what they run in processes and control groups of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import diskgnn_systems
+import ginex_systems
+import gnndrive_systems
+import hop_runs
+import paper_diskgnn
+import paper_ginex
+import paper_gnndrive
+import paper_legend
+import paper_prepropagation
+import papers
+from cgroups import Limited
+from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DiskModel, assumed_disk_model
+from turns import Turn
+
+_NUM_NODES, _HIDDEN = 2000, 8
+
+
+def _run_here(command: list[str], _limit_bytes: int | None) -> Limited:
+    """Run a script of cgroups.run_limited() in this process."""
+    _, script, *arguments = command
+    module = importlib.import_module(Path(script).stem)
+    output = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+        patch.setattr(sys, "argv", [script, *arguments])
+        module.main()
+    return Limited(0, output.getvalue(), "", None)
+
+
+def _take_turn_here(work: Callable[..., None], *arguments: Any) -> Turn:
+    stages: dict[str, float] = {}
+    work(*arguments, stages)
+    return Turn(seconds=1.0, peak_rss_bytes=1, bytes_read=0, bytes_written=0, stages=stages)
+
+
+def _measure_nothing(_dataset: Dataset) -> DiskModel:
+    return assumed_disk_model()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Run a script's main() with --quick; returns its exit code and output."""
+    monkeypatch.setattr(papers, "run_limited", _run_here)
+
+    def run(script: ModuleType, *options: str) -> tuple[int, str]:
+        if hasattr(script, "measure_device"):
+            monkeypatch.setattr(script, "measure_device", _measure_nothing)
+        if hasattr(script, "why_no_limit"):
+            monkeypatch.setattr(script, "why_no_limit", lambda: "a test")
+        monkeypatch.setattr(sys, "argv", [script.__name__, "--quick", *options])
+        return script.main(), capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(module_folder: Path) -> Path:
+    """Graphs, which the figures of a script share."""
+    return module_folder
+
+
+def _require_results(code: int, output: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(output)
+    results = [result for run in document["runs"] for result in run.get("turns", [run.get("result")])]
+    assert results
+    assert not [result["failed"] for result in results if "failed" in result]
+    assert code == 0
+    return document
+
+
+@pytest.mark.parametrize("figure", list(paper_ginex.FIGURES))
+def test_ginex(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, figure: str) -> None:
+    tiny = paper_ginex.QUICK._replace(
+        graph=replace(ginex_systems.GRAPH, num_nodes=20_000, num_edges=200_000, dim=256),
+        dim=128,
+        batch_size=2,
+        memory_fraction=1.5,
+        num_batches=dict.fromkeys(paper_ginex.QUICK.num_batches, ginex_systems.WARM_UP + 8),
+        dims=(128, 256),
+        memories=(0.9, 1.0),
+        batch_sizes=(1, 2),
+        shares=(1.0, 0.5),
+    )
+    monkeypatch.setattr(paper_ginex, "QUICK", tiny)
+    _require_results(*run(paper_ginex, "--json", "--dir", str(folder), "--figures", figure))
+
+
+@pytest.mark.parametrize("figure", list(paper_gnndrive.EXPERIMENTS))
+def test_gnndrive(
+    run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, figure: str
+) -> None:
+    monkeypatch.setattr(gnndrive_systems, "HIDDEN", _HIDDEN)
+    tiny = paper_gnndrive.QUICK._replace(
+        memory_fraction=20,
+        num_batches=dict.fromkeys(paper_gnndrive.QUICK.num_batches, 4),
+        converge_epochs=1,
+        swept_dims=(64, 128),
+        depths=(1, 8),
+        read_seconds=0.001,
+        file_bytes=64 << 20,
+        block_model=_NUM_NODES,
+    )
+    monkeypatch.setattr(paper_gnndrive, "QUICK", tiny)
+    code, output = run(paper_gnndrive, "--json", "--dir", str(folder), "--nodes", str(_NUM_NODES), "--only", figure)
+    if figure != "appendixB":
+        _require_results(code, output)
+
+
+@pytest.mark.parametrize("experiment", list(paper_diskgnn.EXPERIMENTS))
+def test_diskgnn(
+    run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, experiment: str
+) -> None:
+    monkeypatch.setattr(diskgnn_systems, "HIDDEN", _HIDDEN)
+    tiny = paper_diskgnn.QUICK._replace(
+        num_nodes=_NUM_NODES, nodes_a_seed=1000, num_batches=10, trace_nodes=2000, fractions=(0.1,)
+    )
+    monkeypatch.setattr(paper_diskgnn, "QUICK", tiny)
+    code, output = run(paper_diskgnn, "--json", "--dir", str(folder), "--only", experiment)
+    if experiment not in ("figure12", "segments", "figure14"):
+        _require_results(code, output)
+
+
+def test_legend(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = paper_legend.Scale(_NUM_NODES, {"TW": 4000, "FM": 2000}, 10, 1, batch_size=1000, chunk_size=100)
+    monkeypatch.setattr(paper_legend, "QUICK", tiny)
+    code, _ = run(paper_legend, "--dir", str(folder))
+    assert code == 0
+
+
+def test_prepropagation(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = np.random.default_rng(0)
+    source = folder / "real" / paper_prepropagation.GRAPH
+    source.mkdir(parents=True)
+    num_nodes = 500
+    np.savez(
+        source / "data.npz",
+        edge_index=draws.integers(0, num_nodes, (2, 3000)),
+        x=draws.normal(size=(num_nodes, 8)).astype(np.float32),
+        y=draws.integers(0, 4, num_nodes),
+        train_idx=np.arange(0, num_nodes, 2),
+        val_idx=np.arange(1, num_nodes, 4),
+        test_idx=np.arange(3, num_nodes, 4),
+    )
+    for module in (hop_runs, paper_prepropagation):
+        monkeypatch.setattr(module, "BATCH_SIZE", 200)
+    monkeypatch.setattr(paper_prepropagation, "take_turn", _take_turn_here)
+    monkeypatch.setattr(paper_prepropagation, "ITEM_WORKERS", 0)
+    tiny = paper_prepropagation.Scale((2,), 1, (1, 64), 1000, 1)
+    monkeypatch.setattr(paper_prepropagation, "QUICK", tiny)
+    code, _ = run(paper_prepropagation, "--source", str(source.parent), "--dir", str(folder))
+    assert code == 0
