@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -38,6 +39,17 @@ settings.register_profile(
 )
 settings.register_profile("thorough", deadline=None, max_examples=5 * EXAMPLES_IN_HOUSE)
 settings.load_profile("house")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Hide modules and test items from the garbage collector: they stay, and it would look at them again and again."""
+    gc.disable()
+    found = yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    return found
 
 
 @pytest.hookimpl(tryfirst=True)

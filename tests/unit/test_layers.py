@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,11 +45,13 @@ def layer_of(module: str) -> int:
     raise AssertionError(f"{module} has no layer: add it to LAYERS, and to docs/architecture.md")
 
 
+@cache
 def is_module(name: str) -> bool:
     path = PACKAGE.joinpath(*name.split("."))
     return any(path.parent.glob(f"{path.name}.py*")) or path.is_dir()
 
 
+@cache
 def imported(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -70,10 +73,15 @@ def imported(path: Path) -> set[str]:
 
 
 MODULES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-IMPORTS = {
-    name: {module.removeprefix("diskhop.") for module in imported(path) if module.startswith("diskhop.")}
-    for name, path in MODULES.items()
-}
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """What each module imports of the package; not at import, which every worker of pytest does."""
+    return {
+        name: {module.removeprefix("diskhop.") for module in imported(path) if module.startswith("diskhop.")}
+        for name, path in MODULES.items()
+    }
 
 
 def test_every_name_in_the_layers_is_a_module() -> None:
@@ -92,7 +100,7 @@ def check_imports(name: str) -> None:
     if layer < TORCH_FROM_LAYER:
         loaded = {module.split(".")[0] for module in imported(MODULES[name])}
         assert not loaded & {"torch", "torch_geometric"}, f"{name} (layer {layer}) must not load torch"
-    for target in IMPORTS[name]:
+    for target in imports()[name]:
         assert layer_of(target) <= layer, f"{name} must not import {target}: that is a layer above it"
         other = target.split(".")[0]
         assert room == other or room not in APART or other not in APART, (
@@ -130,14 +138,14 @@ def rooms_below(folder: str, names: Iterable[str]) -> dict[str, set[str]]:
             continue
         child = name.removeprefix(start).split(".")[0]
         found = siblings.setdefault(child, set())
-        for target in IMPORTS[name]:
+        for target in imports()[name]:
             if target.startswith(start) and (other := target.removeprefix(start).split(".")[0]) != child:
                 found.add(other)
     return siblings
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    assert not find_cycle(IMPORTS), " -> ".join(find_cycle(IMPORTS))
+    assert not find_cycle(imports()), " -> ".join(find_cycle(imports()))
 
 
 FOLDERS = {package for name in MODULES for package in prefixes(name)[1:]} | {""}
