@@ -59,6 +59,7 @@ class OptionField:
     panel: one of PANELS.
     metavar: what the help calls a value; "": by type.
     shown: the default in words; "": the default itself.
+    may_change: a resumed run may have another value.
     """
 
     name: str
@@ -72,6 +73,7 @@ class OptionField:
     panel: str = PANELS[0]
     metavar: str = ""
     shown: str = ""
+    may_change: bool = False
 
     @property
     def main_flag(self) -> str:
@@ -124,11 +126,13 @@ def option(
     panel: str = PANELS[0],
     metavar: str = "",
     shown: str = "",
+    may_change: bool = False,
 ) -> Any:
     """Declare an option of a run as a dataclass field; OptionField describes the arguments."""
     assert panel in PANELS
-    declared = {"help": help, "rule": rule, "flag": flag, "parse": parse, "panel": panel}
-    return field(default=default, metadata={_KEY: {**declared, "metavar": metavar, "shown": shown}})
+    declared: dict[str, Any] = {"help": help, "rule": rule, "flag": flag, "parse": parse, "panel": panel}
+    declared |= {"metavar": metavar, "shown": shown, "may_change": may_change}
+    return field(default=default, metadata={_KEY: declared})
 
 
 def like(kind: type[Any], name: str, default: Any = MISSING, **changes: Any) -> Any:
@@ -240,8 +244,9 @@ def options_of(kind: type[Any]) -> list[str]:
 
 
 def differing_options(options: Mapping[str, Any], config: Any) -> list[str]:
-    """Names of a configuration's options that differ from those in `options`, which has all of them."""
-    return [name for name in options_of(type(config)) if options[name] != getattr(config, name)]
+    """Names of a configuration's options that differ from those in `options`, which has all of them, and may not."""
+    fields = option_fields(type(config))
+    return [name for name, each in fields.items() if options[name] != getattr(config, name) and not each.may_change]
 
 
 def spell(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,3 +56,8 @@ COUNT = between(1, MOST_COUNT)
 COUNT_OR_NONE = between(0, MOST_COUNT)
 SEED = between(0, MOST_BYTES)
 THREADS = between(1, MOST_THREADS)
+DEVICE = Rule(
+    holds=lambda name: re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", name) is not None,
+    text="auto, cpu, cuda or cuda:N",
+    example="cuda:0",
+)

@@ -16,6 +16,7 @@ from diskhop.config.parse import absolute_path, parse_counts, resolved_path
 from diskhop.config.rules import (
     COUNT,
     COUNT_OR_NONE,
+    DEVICE,
     FRACTION,
     MOST_BYTES,
     MOST_COUNT,
@@ -34,6 +35,7 @@ CLASSIFICATION, MULTILABEL, REGRESSION = NODE_TASKS = ("classification", "multil
 LINK = "link"
 TASKS = (*NODE_TASKS, LINK)
 PINNED = ("degree", "accesses")
+CPU = "cpu"
 # Kinds of features for a graph without any; see dataset/made_features.py.
 MADE_FEATURES = ("degree", "onehot", "random")
 # Rows that are learned stand in for the features of node types without any.
@@ -67,7 +69,13 @@ _SOME_OPERATORS = Rule(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig(LearningConfig):
-    """Options of every run that trains on nodes, besides the dataset."""
+    """Options of every run that trains on nodes, besides the dataset.
+
+    ON_DEVICE: whether such runs can compute on a GPU.
+    """
+
+    SUBJECT: ClassVar[str]
+    ON_DEVICE: ClassVar[bool] = False
 
     model: str = option(
         help="Model: sage, gcn or gat (sampled neighbours); sgc, sign or hoga (hop tables computed before training); "
@@ -189,6 +197,12 @@ class TrainConfig(LearningConfig):
         panel="Advanced",
         shown="all cores",
     )
+    device: str = option(
+        CPU,
+        help="Where the model computes: cpu, cuda, cuda:N, or auto for a GPU if there is one.",
+        rule=DEVICE,
+        may_change=True,
+    )
 
     def __post_init__(self) -> None:
         validate(self)
@@ -197,6 +211,11 @@ class TrainConfig(LearningConfig):
         """Check what options mean together."""
         # Not super(): a dataclass with slots is another class than the one that the name stands for here.
         LearningConfig.check(self)
+        if not self.ON_DEVICE and self.device not in (AUTO, CPU):
+            raise ConfigError(
+                f"--device {self.device} is for {SampledConfig.SUBJECT} on nodes of one type, not for {self.SUBJECT}: "
+                "use --device cpu"
+            )
         if self.lr_schedule == PLATEAU and not self.evaluate:
             raise ConfigError("--lr-schedule plateau needs validation: remove --no-eval, or use --lr-schedule cosine")
         if self.edge_weights == USE and self.model in MODELS_WITHOUT_WEIGHTS:
@@ -214,6 +233,7 @@ class SampledConfig(TrainConfig):
     """A run of sage, gcn or gat, on sampled neighbours; one layer per hop."""
 
     SUBJECT: ClassVar[str] = "sage, gcn, gat"
+    ON_DEVICE: ClassVar[bool] = True
     KNOWN_FEATURES: ClassVar[tuple[str, ...]] = ("", *MADE_FEATURES)
     HAS_TYPES: ClassVar[bool] = False
 

@@ -22,6 +22,7 @@ class TypedConfig(SampledConfig):
     """A run of rgcn, rgat, hgt, simple-hgn or hetero-sage; one layer per hop."""
 
     SUBJECT: ClassVar[str] = "graphs with several types"
+    ON_DEVICE: ClassVar[bool] = False
     KNOWN_FEATURES: ClassVar[tuple[str, ...]] = ("", LEARNED, DEGREE, RANDOM)
     HAS_TYPES: ClassVar[bool] = True
 

@@ -36,14 +36,16 @@ def measure_step(make_model: Callable[[], nn.Module], x: Tensor) -> int:
     return _TENSORS_PER_PARAMETER * _PARAMETER_BYTES * num_parameters + live.peak_bytes
 
 
-def measure_step_seconds(make_model: Callable[[], nn.Module], lr: float, inputs: Sequence[Any]) -> float:
+def measure_step_seconds(
+    make_model: Callable[[], nn.Module], lr: float, inputs: Sequence[Any], device: torch.device | None = None
+) -> float:
     """Measure the seconds of a step of Adam on one batch, the fastest of some: forward, backward and update.
 
-    inputs: arguments of the model, which returns scores, float32 (nodes, outputs). Uses torch's current number of
-    threads. Torch's generator keeps its state.
+    inputs: arguments of the model, which returns scores, float32 (nodes, outputs). device: where these are, and the
+    model computes; None: in memory. Uses torch's current number of threads. Torch's generator keeps its state.
     """
     with torch.random.fork_rng(devices=[]):
-        model = make_model().train()
+        model = make_model().train().to(device)
         optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True)
         seconds: list[float] = []
         began = time.perf_counter()
@@ -51,9 +53,11 @@ def measure_step_seconds(make_model: Callable[[], nn.Module], lr: float, inputs:
             started = time.perf_counter()
             optimizer.zero_grad()
             scores = model(*inputs)
-            loss = functional.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.int64))
-            torch.autograd.backward(loss)
+            labels = torch.zeros(len(scores), dtype=torch.int64, device=device)
+            torch.autograd.backward(functional.cross_entropy(scores, labels))
             optimizer.step()
+            if device is not None and device.type == "cuda":
+                torch.cuda.synchronize(device)
             seconds.append(time.perf_counter() - started)
     return min(seconds[1:])
 

@@ -146,7 +146,8 @@ class ValueLoss:
 
 def _means(losses: Tensor, is_known: Tensor) -> Tensor:
     """Return each row's mean of the losses of its known labels; 0 without any."""
-    of_labels = torch.zeros(is_known.shape, dtype=losses.dtype).masked_scatter(is_known, losses)
+    zeros = torch.zeros(is_known.shape, dtype=losses.dtype, device=losses.device)
+    of_labels = zeros.masked_scatter(is_known, losses)
     return of_labels.sum(dim=1) / is_known.sum(dim=1).clamp(min=1)
 
 

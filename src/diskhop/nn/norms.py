@@ -46,7 +46,8 @@ class BatchNorm(nn.BatchNorm1d):
         """See FollowsBatches."""
         assert self._waiting is not None, "batches are held"
         taken, self._waiting = self._waiting, []
-        return taken
+        # For other processes, which may compute elsewhere.
+        return [(mean.cpu(), variance.cpu()) for mean, variance in taken]
 
     def add_batch(self, taken: list[tuple[Tensor, Tensor]]) -> None:
         """See FollowsBatches."""
@@ -56,8 +57,9 @@ class BatchNorm(nn.BatchNorm1d):
     def _follow(self, mean: Tensor, variance: Tensor) -> None:
         assert self.momentum is not None
         with torch.no_grad():
-            self.get_buffer("running_mean").lerp_(mean, self.momentum)
-            self.get_buffer("running_var").lerp_(variance, self.momentum)
+            for name, value in (("running_mean", mean), ("running_var", variance)):
+                followed = self.get_buffer(name)
+                followed.lerp_(value.to(followed.device), self.momentum)
             self.get_buffer("num_batches_tracked").add_(1)
 
 

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
+# Memory of cuBLAS with which its products repeat themselves, in torch's words.
+_CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
 
 @contextmanager
-def reproducible(threads: int) -> Iterator[None]:
-    """Run torch with this many threads, deterministic kernels and a separate generator; restore all of it on exit."""
+def reproducible(threads: int, device: torch.device | None = None) -> Iterator[None]:
+    """Run torch with this many threads, deterministic kernels and separate generators; restore all of it on exit.
+
+    device: where it computes, besides the CPU. Operations that have no deterministic kernel there warn.
+    """
+    on_gpu = device is not None and device.type == "cuda"
+    if on_gpu:
+        # Read when torch first multiplies there; it stays.
+        for name, value in _CUBLAS.items():
+            os.environ.setdefault(name, value)
     was_deterministic = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
     fills_memory = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(True, warn_only=on_gpu)
     # Filling every new tensor first costs as much as the arithmetic, and nothing here reads what it has not written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
-        with torch_threads(threads), torch.random.fork_rng(devices=[]):
+        with torch_threads(threads), torch.random.fork_rng(devices=[device] if on_gpu else []):
             yield
     finally:
-        torch.use_deterministic_algorithms(was_deterministic)
+        torch.use_deterministic_algorithms(was_deterministic, warn_only=only_warned)
         torch.utils.deterministic.fill_uninitialized_memory = fills_memory  # type: ignore[attr-defined]
 
 

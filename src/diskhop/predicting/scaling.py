@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,13 @@ class Scaling:
         """Return what a model learns of some values, float32 (nodes, columns)."""
         scaled: NDArray[np.float32] = ((labels - np.array(self.means)) / np.array(self.scales)).astype(np.float32)
         return scaled
+
+    def standardised_tensor(self, labels: Tensor) -> Tensor:
+        """Compute standardised() on the device of a tensor, with the same bits."""
+        means, scales = (
+            torch.tensor(values, dtype=torch.float64, device=labels.device) for values in (self.means, self.scales)
+        )
+        return ((labels.double() - means) / scales).float()
 
     def restored(self, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the values that outputs stand for, float32 (nodes, columns)."""

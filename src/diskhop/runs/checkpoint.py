@@ -115,9 +115,9 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return Adam's state as tensors by name, for safetensors."""
+    """Return Adam's state as tensors by name, for safetensors; in memory, wherever it computes."""
     state = optimizer.state_dict()["state"]
-    return {f"{index}.{name}": tensor for index, values in state.items() for name, tensor in values.items()}
+    return {f"{index}.{name}": tensor.cpu() for index, values in state.items() for name, tensor in values.items()}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 
 from diskhop.config.train import TrainConfig
@@ -116,6 +117,7 @@ class PreparedRun:
     open: opens a feed for the model.
     facts: entries of result.json that only this kind of run has.
     preparation: entries of result.json about work done before training.
+    device: where the model computes and batches are delivered; None: in memory.
     """
 
     config: TrainConfig
@@ -124,3 +126,4 @@ class PreparedRun:
     open: Callable[[Any], AbstractContextManager[Feed]]
     facts: Mapping[str, Any] = field(default_factory=dict)
     preparation: Mapping[str, Any] = field(default_factory=dict)
+    device: torch.device | None = None

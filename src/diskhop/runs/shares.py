@@ -10,6 +10,7 @@ from diskhop.budget import Budget
 from diskhop.config.train import SampledConfig, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
+from diskhop.runs.devices import device_of_rank
 from diskhop.runs.distributed import Group
 from diskhop.runs.feeds import PreparedRun
 from diskhop.runtime.ranks import Ranks
@@ -44,14 +45,19 @@ def require_same_dataset(dataset: Dataset, group: Group) -> None:
 
 
 def share_of(config: ConfigT, ranks: Ranks) -> ConfigT:
-    """Return the options of one rank: its share of the machine's memory and threads.
+    """Return the options of one rank: its share of the machine's memory and threads, and its GPU.
 
     Its plan is made with the budget of the machine, because ranks have some data in one copy.
     """
     count = ranks.local_count
     if count == 1:
         return config
-    return replace(config, memory_bytes=config.memory_bytes // count, threads=max(1, config.threads // count))
+    return replace(
+        config,
+        memory_bytes=config.memory_bytes // count,
+        threads=max(1, config.threads // count),
+        device=device_of_rank(config.device, ranks),
+    )
 
 
 def whole_of(planned: ConfigT, config: ConfigT, ranks: Ranks) -> ConfigT:
@@ -85,5 +91,5 @@ def budget_of(config: TrainConfig, ranks: Ranks) -> Budget:
 
 
 def _with_machine(config: ConfigT, other: ConfigT) -> ConfigT:
-    """Return a configuration with another one's memory and threads."""
-    return replace(config, memory_bytes=other.memory_bytes, threads=other.threads)
+    """Return a configuration with another one's memory, threads and device."""
+    return replace(config, memory_bytes=other.memory_bytes, threads=other.threads, device=other.device)

@@ -135,7 +135,8 @@ class GradientSums:
         """Give the sums to the parameters, for a step of the optimiser."""
         if not self._group.is_alone:
             for number, parameter in enumerate(self._parameters):
-                parameter.grad, self._sums[number] = self._sums[number], None
+                total, self._sums[number] = self._sums[number], None
+                parameter.grad = None if total is None else total.to(parameter.device)
 
     def _pack(self, own: LossValue | None) -> Tensor:
         """Return what this rank sends, float32; the gradients leave the parameters."""
@@ -145,7 +146,8 @@ class GradientSums:
         for parameter in self._parameters:
             parts.append((torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).flatten())
             parameter.grad = None
-        return torch.cat(parts)
+        # Sent from memory, and added there: the same bits for any number of ranks, and for any devices of theirs.
+        return torch.cat([each.cpu() for each in parts])
 
     def _unpack(self, received: Tensor) -> tuple[list[float], list[Tensor]]:
         """Return the facts, and the gradients of all parameters, with which _pack() was called."""

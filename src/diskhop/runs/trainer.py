@@ -56,7 +56,7 @@ class Trainer:
     """A model with its optimiser, and the passes that use them.
 
     make_model: draws parameters from torch's generator. task: the loss and the metric. callback: hears of every batch.
-    group: the ranks that share the batches of every pass.
+    group: the ranks that share the batches of every pass. device: where the model computes; None: in memory.
     """
 
     def __init__(
@@ -66,9 +66,11 @@ class Trainer:
         config: TrainConfig,
         callback: Callback,
         group: Group | None = None,
+        device: torch.device | None = None,
     ) -> None:
         torch.manual_seed(_key(config.seed, _INITIALISATION, 0))
-        self.model = make_model()
+        # Drawn in memory: the same everywhere.
+        self.model = make_model().to(device)
         self.optimizer = torch.optim.Adam(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
         )
@@ -129,8 +131,8 @@ class Trainer:
         return Measured(metric.value(), metric.details(), merged_records(self._group.gather(passed.record())))
 
     def parameters(self) -> dict[str, Tensor]:
-        """Return a copy of the model's state."""
-        return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        """Return a copy of the model's state, in memory."""
+        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.model.state_dict().items()}
 
     def _add_gradients(self, feed: Feed, batch: Batch, epoch: int) -> LossValue:
         """Add a batch's gradients, and return its loss; keeps nothing of the batch."""

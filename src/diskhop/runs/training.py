@@ -32,6 +32,7 @@ from diskhop.runs.better import is_better
 from diskhop.runs.callbacks import Callbacks, Patience
 from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
 from diskhop.runs.context import RunContext
+from diskhop.runs.devices import device_errors
 from diskhop.runs.feeds import Feed, PreparedRun, Task
 from diskhop.runs.folder import ModelFolder
 from diskhop.runs.passes import PassOrder, RunPass
@@ -46,7 +47,7 @@ from diskhop.system.memory_log import MemoryLog
 class Trained:
     """A finished run.
 
-    model: the best model by validation.
+    model: the best model by validation, in memory.
     config: all options, with what the plan chose.
     result: the content of result.json.
     """
@@ -101,10 +102,11 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
     """
     prepared, config, plan = job.prepared, job.prepared.config, job.prepared.plan
     with ExitStack() as stack:
-        stack.enter_context(reproducible(config.threads))
+        stack.enter_context(reproducible(config.threads, prepared.device))
+        stack.enter_context(device_errors(prepared.device, config))
         for name, num_bytes in job.held.items():
             stack.enter_context(budget.reserve(name, num_bytes, is_shared=name in plan.shared))
-        trainer = Trainer(prepared.make_model, job.task, config, context.callback, context.group)
+        trainer = Trainer(prepared.make_model, job.task, config, context.callback, context.group, prepared.device)
         before_bytes = max(0, resident_bytes("VmRSS") - job.resident)
         state = _begin(job, context, folder, trainer, stack)
         if folder is not None:
@@ -138,7 +140,7 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
         if folder is not None:
             folder.save_model(state, config.model)
             folder.finish(state.history, result)
-    return Trained(trainer.model, job.config, result)
+    return Trained(trainer.model.cpu(), job.config, result)
 
 
 def _test(

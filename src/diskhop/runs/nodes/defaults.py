@@ -33,6 +33,7 @@ from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.run_files import HOP, NODE
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset, with_preset
 from diskhop.runs.data_use import edge_weights_of, ignored_parts
+from diskhop.runs.devices import choose_run_device
 from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
 from diskhop.runs.nodes.metrics import METRIC_OF_TASK
@@ -117,7 +118,7 @@ def resolve_config(
     choices.choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     if kind is HopConfig:
         choose_chunks(task, choices)
-    choose_machine(choices)
+    choose_machine(choices, kind)
     return Resolved(kind(**choices.complete), choices.made, task)
 
 
@@ -195,8 +196,9 @@ def choose_steps(
         choices.choose("patience", patience, f"stops after {patience} validations in a row that are not better")
 
 
-def choose_machine(choices: Choices) -> None:
-    """Choose the I/O engine, threads, and the library that multiplies matrices."""
+def choose_machine(choices: Choices, kind: type[TrainConfig]) -> None:
+    """Choose the device, the I/O engine, threads, and the library that multiplies matrices. kind: of the run."""
+    choose_run_device(choices, kind)
     choices.choose("engine", AUTO, "the fastest that works here")
     choices.choose("threads", default_threads(), "the cores this process may use")
     choose_products(choices)

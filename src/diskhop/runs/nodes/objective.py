@@ -24,6 +24,7 @@ from diskhop.nn.losses import BatchLoss, ClassLoss, NodeLoss, TaskLoss, ValueLos
 from diskhop.predicting.scaling import Scaling
 from diskhop.protocols import Purpose
 from diskhop.runs.feeds import Batch
+from diskhop.runs.nodes.delivery import DeviceBatch
 from diskhop.runs.nodes.metrics import METRICS, Metric
 from diskhop.runs.nodes.subgraphs import SubgraphBatch
 from diskhop.runs.nodes.task import NodeTask
@@ -53,7 +54,7 @@ class LabelMeasure:
 
     def part(self, outputs: Tensor, batch: Batch) -> Metric:
         """Return the metric of a batch."""
-        values = outputs.numpy()
+        values = outputs.cpu().numpy()
         if self._scaling is not None:
             values = self._scaling.restored(values)
         metric = self._make()
@@ -87,28 +88,39 @@ class Objective:
 
     def loss(self, outputs: Tensor, batch: Batch) -> BatchLoss:
         """See feeds.Task."""
-        labels = self.labels[batch.nodes]
-        if self.scaling is not None:
-            labels = self.scaling.standardised(labels)
-        if not isinstance(batch, SubgraphBatch):
-            return self._loss(outputs, torch.from_numpy(labels))
+        labels = self._targets(batch)
+        weights = batch.loss_weights if isinstance(batch, SubgraphBatch | DeviceBatch) else None
         if len(labels) == 0:
             # No loss, and gradients of 0. With norms the batch counts all the same: they are for a mean over batches.
-            return BatchLoss(outputs.sum(), 0.0 if batch.loss_weights is None else 1.0)
-        if batch.loss_weights is None:
-            return self._loss(outputs, torch.from_numpy(labels))
-        return BatchLoss((self._loss.of_nodes(outputs, torch.from_numpy(labels)) * batch.loss_weights).sum(), 1.0)
+            return BatchLoss(outputs.sum(), 0.0 if weights is None else 1.0)
+        if weights is None:
+            return self._loss(outputs, labels)
+        return BatchLoss((self._loss.of_nodes(outputs, labels) * weights).sum(), 1.0)
 
     def measure(self, metric: str, _purpose: Purpose) -> LabelMeasure:
         """See feeds.Task; metric: a name in METRICS."""
         return LabelMeasure(METRICS[metric].make, self.labels, self.scaling)
 
+    def _targets(self, batch: Batch) -> Tensor:
+        """Return what the model should learn of a batch, where its outputs are."""
+        if isinstance(batch, DeviceBatch):
+            labels = batch.delivered.labels
+            return labels if self.scaling is None else self.scaling.standardised_tensor(labels)
+        rows = self.labels[batch.nodes]
+        return torch.from_numpy(rows if self.scaling is None else self.scaling.standardised(rows))
 
-def make_objective(config: TrainConfig, dataset: Dataset, task: NodeTask, scaling: Scaling | None = None) -> Objective:
+
+def make_objective(
+    config: TrainConfig,
+    dataset: Dataset,
+    task: NodeTask,
+    scaling: Scaling | None = None,
+    device: torch.device | None = None,
+) -> Objective:
     """Return the objective of a run.
 
-    scaling: units of values that a run continues with; None: those of the training nodes. Raises ConfigError for
-    weights that are not one per class.
+    scaling: units of values that a run continues with; None: those of the training nodes. device: where the model
+    computes; None: in memory. Raises ConfigError for weights that are not one per class.
     """
     assert task.labels is not None, "a task without labels is only planned"
     train = task.labels[task.seeds.train]
@@ -116,6 +128,8 @@ def make_objective(config: TrainConfig, dataset: Dataset, task: NodeTask, scalin
         return Objective(task.labels, ValueLoss(is_absolute=config.loss == MAE), scaling or Scaling.of(train))
     gamma = config.focal_gamma if config.loss == FOCAL else 0.0
     weights = _class_weights(config, dataset, train)
+    if weights is not None:
+        weights = weights.to(device)
     kind = ClassLoss if config.task == CLASSIFICATION else TaskLoss
     return Objective(task.labels, kind(weights, focal_gamma=gamma, smoothing=config.label_smoothing), None)
 

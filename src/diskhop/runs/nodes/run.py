@@ -63,7 +63,7 @@ def train_nodes(
         task = replace(task, labels=memory.keep(lambda: labels))
     config = prepared.config
     scaling = context.group.first(lambda: _scaling_so_far(context, folder, warm_start))
-    objective = make_objective(config, labelled, task, scaling)
+    objective = make_objective(config, labelled, task, scaling, prepared.device)
     schema = schema_of(dataset, getattr(config, "features", ""), config.seed, getattr(config, "target", ""))
     schema = replace(schema, scaling=objective.scaling)
     job = TrainingJob(

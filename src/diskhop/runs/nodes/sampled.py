@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from diskhop._native import keyed_permutation
-from diskhop.budget import Budget
+from diskhop.budget import Budget, format_bytes
 from diskhop.config.sampler import MARIUS
 from diskhop.config.train import IGNORE, SampledConfig
 from diskhop.dataset.dataset import Dataset
@@ -27,18 +27,21 @@ from diskhop.pipeline.edge_weights import EdgeWeights, OpenWeights
 from diskhop.pipeline.norms import NormColumns
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
-from diskhop.pipeline.stream import BatchStream
+from diskhop.pipeline.transfer import RING_BYTES, Destination
 from diskhop.planning.workload import Workload
 from diskhop.plans import PreparedBytes
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
+from diskhop.runs.devices import device_errors, device_of
 from diskhop.runs.feeds import Batches, Feed, PreparedRun
 from diskhop.runs.nodes.clusters import with_clusters
+from diskhop.runs.nodes.delivery import DeviceBatch, delivered_on
 from diskhop.runs.nodes.norms import prepare_norms
 from diskhop.runs.nodes.packing import prepare, run_samples
 from diskhop.runs.nodes.samplers import chooses_nodes, eval_sampler, normalises_by_graph, train_pass
-from diskhop.runs.nodes.subgraphs import ADDED, SubgraphBatch, SubgraphBatches, TrainingNodes
+from diskhop.runs.nodes.subgraphs import ADDED, SubgraphBatch, TrainingNodes
 from diskhop.runs.nodes.task import NodeTask
+from diskhop.runs.nodes.views import BatchView, BatchViews
 from diskhop.runs.nodes.workload import planned_config, training_workload
 from diskhop.runs.passes import RunPass
 from diskhop.runtime.ranks import ONE, Ranks
@@ -65,6 +68,9 @@ def prepare_sampled(
     plan = preparation.plan
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
+    if (device := device_of(config)) is not None:
+        copied = f"each batch is copied through {format_bytes(RING_BYTES)} of pinned buffers, while the model computes"
+        plan = replace(plan, reasons=(*plan.reasons, f"Device {device}: {copied}"))
     planned = planned_config(config, plan)
 
     weights = edge_weights_of(dataset, config)
@@ -82,7 +88,11 @@ def prepare_sampled(
                 columns = NormColumns(dataset, config.memory_bytes)
                 of_run = None if norms is None else columns.open(norms, pipeline.engine, plan.max_gap_bytes)
                 training = TrainingNodes(task.seeds.train, dataset.num_nodes, of_run)
-            yield SampledFeed(pipeline, task.seeds, planned, model.uses_degrees, opened, training)
+            destination = None
+            if device is not None:
+                assert task.labels is not None, "a task without labels is only planned"
+                destination = delivered_on(device, task.labels)
+            yield SampledFeed(pipeline, task.seeds, planned, model.uses_degrees, opened, training, destination)
 
     return PreparedRun(
         config=planned,
@@ -91,6 +101,7 @@ def prepare_sampled(
         open=open_feed,
         facts={"reuse": config.reuse},
         preparation=preparation.after([*steps, *ordering, *counting], config.epochs).to_dict(),
+        device=device,
     )
 
 
@@ -125,12 +136,14 @@ def step_measure(
     if not dataset.feature_dim:
         return None
     dtype = torch.float32 if dataset.feature_dtype == "int8" else getattr(torch, dataset.feature_dtype)
+    device = device_of(config)
 
     def measure(batch: SampledBatch) -> float:
         x = torch.full((batch.num_nodes, dataset.feature_dim), 0.01, dtype=dtype)
         in_degrees = torch.full((batch.num_nodes,), 2, dtype=torch.int64)
-        with reproducible(config.threads):
-            return measure_step_seconds(make_model, config.lr, (x, Block.of(batch, in_degrees)))
+        block = Block.of(batch, in_degrees).mapped(lambda tensor: tensor.to(device))
+        with reproducible(config.threads, device), device_errors(device, config):
+            return measure_step_seconds(make_model, config.lr, (x.to(device), block), device)
 
     return measure
 
@@ -146,6 +159,8 @@ def _held_by_feed(
         held["resident partitions"] = _BYTES_PER_ARRANGED * num_train
     if config.sample_coverage:
         held |= NormColumns(dataset, config.memory_bytes).reserved
+    if device_of(config) is not None:
+        held["transfer buffers"] = RING_BYTES
     return held
 
 
@@ -167,6 +182,7 @@ class SampledFeed:
     uses_degrees: whether the model reads in-degrees.
     weights: of the edges; None: they count the same.
     training: the training nodes, for a sampler that chooses the nodes of training batches; None for other samplers.
+    destination: the device that batches are delivered on; None: they stay in memory.
     """
 
     def __init__(
@@ -177,7 +193,9 @@ class SampledFeed:
         uses_degrees: bool,
         weights: OpenWeights | None = None,
         training: TrainingNodes | None = None,
+        destination: Destination | None = None,
     ) -> None:
+        self._destination = destination
         self._weights = weights
         self._training = training
         self._pipeline = pipeline
@@ -192,18 +210,29 @@ class SampledFeed:
         wanted, make_following = self._pass(RunPass(Purpose.TRAIN, epoch), share), self._maker(following, share)
         if self._training is None:
             prepare = self._prepare(with_strengths=normalises_by_graph(self._config))
-            return self._pipeline.run(wanted, prepare, following=make_following)
-        return SubgraphBatches(
-            self._pipeline.run(wanted, self._training.prepare(self._weights), following=make_following)
-        )
+            return self._run(wanted, prepare, make_following)
+        return self._run(wanted, self._training.prepare(self._weights), make_following, SubgraphBatch)
 
     def measure(
         self, purpose: Purpose, share: Ranks = ONE, following: RunPass | None = None
-    ) -> AbstractContextManager[BatchStream]:
+    ) -> AbstractContextManager[Batches]:
         """See Feed. Every epoch draws the same neighbours."""
         prepare = self._prepare(with_strengths=True)
         wanted, make_following = self._pass(RunPass(purpose, 0), share), self._maker(following, share)
-        return self._pipeline.run(wanted, prepare, following=make_following)
+        return self._run(wanted, prepare, make_following)
+
+    def _run(
+        self,
+        wanted: Pass,
+        prepare: Prepare | None,
+        following: MakePass | None,
+        view: Callable[[MiniBatch], BatchView] | None = None,
+    ) -> AbstractContextManager[Batches]:
+        """Start a pass. view: of batches that stay in memory; None: they are as the pipeline has them."""
+        stream = self._pipeline.run(wanted, prepare, self._destination, following=following)
+        if self._destination is not None:
+            view = DeviceBatch
+        return stream if view is None else BatchViews(stream, view)
 
     def _maker(self, following: RunPass | None, share: Ranks) -> MakePass | None:
         """Return what makes the next pass; None if it is unknown."""
@@ -238,8 +267,12 @@ class SampledFeed:
             with_in_degrees=self._uses_degrees,
         )
 
-    def forward(self, model: Network, batch: MiniBatch | SubgraphBatch) -> Tensor:
+    def forward(self, model: Network, batch: MiniBatch | SubgraphBatch | DeviceBatch) -> Tensor:
         """See Feed."""
+        if isinstance(batch, DeviceBatch):
+            delivered = batch.delivered
+            outputs: Tensor = model(batch.mini.x, delivered.block)
+            return outputs[: len(delivered.nodes)] if delivered.places is None else outputs[delivered.places]
         if isinstance(batch, SubgraphBatch):
             part, mini = batch.part, batch.mini
             block = Block.of(mini.sampled, mini.in_degrees, _rows_of(mini), part.weights, part.importance)

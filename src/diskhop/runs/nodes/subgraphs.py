@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diskhop.counters import FetchCounts
 from diskhop.nn.layers.aggregate import BlockWeights
 from diskhop.pipeline.batch import MiniBatch, Prepare
 from diskhop.pipeline.edge_weights import OpenWeights
 from diskhop.pipeline.norms import OpenNorms
-from diskhop.pipeline.stream import BatchStream
 from diskhop.plans import PreparedBytes
 from diskhop.protocols import NodeRows, SampledBatch
+from diskhop.runs.nodes.views import BatchView
 
 # Of a training node: its place, its row and its weight.
 ADDED = PreparedBytes(per_node=20)
@@ -41,20 +37,15 @@ class SubgraphPart:
     loss_weights: Tensor | None
 
 
-class SubgraphBatch:
+class SubgraphBatch(BatchView):
     """A mini-batch as training sees it (feeds.Batch): its seed nodes are the training nodes among its nodes.
 
-    mini: the mini-batch. part: what was prepared of it.
+    part: what was prepared of it.
     """
 
     def __init__(self, mini: MiniBatch) -> None:
-        self.mini = mini
+        super().__init__(mini)
         self.part: SubgraphPart = mini.prepared
-
-    @property
-    def number(self) -> int:
-        """See feeds.Batch."""
-        return self.mini.number
 
     @property
     def nodes(self) -> NodeRows:
@@ -68,44 +59,6 @@ class SubgraphBatch:
         float32 (training nodes); None: the loss is the mean over the batch.
         """
         return self.part.loss_weights
-
-    @property
-    def counts(self) -> FetchCounts:
-        """See feeds.Batch."""
-        return self.mini.counts
-
-    @property
-    def sample_seconds(self) -> float:
-        """See feeds.Batch."""
-        return self.mini.sample_seconds
-
-    @property
-    def stall_seconds(self) -> float:
-        """See feeds.Batch."""
-        return self.mini.stall_seconds
-
-
-class SubgraphBatches(AbstractContextManager["SubgraphBatches"]):
-    """The batches of a stream as training sees them."""
-
-    def __init__(self, stream: BatchStream) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[SubgraphBatch]:
-        # Not a generator, which would keep a batch while the next one is fetched.
-        return map(SubgraphBatch, self._stream)
-
-    def __len__(self) -> int:
-        return len(self._stream)
-
-    def __enter__(self) -> SubgraphBatches:
-        self._stream.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stream.__exit__(kind, error, trace)
 
 
 class TrainingNodes:

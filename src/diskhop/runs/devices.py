@@ -1,0 +1,65 @@
+"""The device of a run: which one it is, and what is said when its memory is too small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from diskhop.budget import format_bytes
+from diskhop.config.options import AUTO
+from diskhop.config.train import CPU, TrainConfig
+from diskhop.errors import TrainingError
+from diskhop.nn.devices import CUDA, choose_device, read_cuda
+from diskhop.runs.choices import Choice, Choices
+from diskhop.runtime.ranks import Ranks
+
+
+def choose_run_device(choices: Choices, kind: type[TrainConfig]) -> None:
+    """Refuse a device that cannot be used, and say which one 'auto' is. kind: of the run."""
+    wanted = choices.complete.get("device", CPU)
+    if wanted == AUTO and not kind.ON_DEVICE:
+        choices.made.append(Choice("device", CPU, f"runs of {kind.SUBJECT} compute there"))
+    elif wanted != CPU and kind.ON_DEVICE:
+        chosen = choose_device(wanted, read_cuda())
+        if wanted == AUTO:
+            choices.made.append(Choice("device", chosen.name, chosen.reason))
+
+
+def device_of(config: TrainConfig) -> torch.device | None:
+    """Return the device that a run computes on; None for the CPU. Raises ConfigError for one that cannot be used."""
+    if config.device == CPU or not config.ON_DEVICE:
+        return None
+    name = choose_device(config.device, read_cuda()).name
+    return None if name == CPU else torch.device(name)
+
+
+def device_of_rank(wanted: str, ranks: Ranks) -> str:
+    """Return the device of one of several ranks. The GPUs of a machine are divided among its ranks, unless one is named."""
+    if wanted not in (AUTO, CUDA):
+        return wanted
+    num_devices = read_cuda().num_devices
+    return f"{CUDA}:{ranks.local_rank % num_devices}" if num_devices else wanted
+
+
+@contextmanager
+def device_errors(device: torch.device | None, config: TrainConfig) -> Iterator[None]:
+    """Say in one line that a batch does not fit the memory of a device."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        assert device is not None, "torch says it of devices only"
+        fewer = max(1, config.batch_size // 2)
+        raise TrainingError(
+            f"{device}: a training step with batches of {config.batch_size} does not fit its memory"
+            f"{_describe_memory(device)}; use --batch-size {fewer}, a smaller --hidden, or --device cpu"
+        ) from error
+
+
+def _describe_memory(device: torch.device) -> str:
+    if device.type != CUDA:
+        return ""
+    free, total = torch.cuda.mem_get_info(device)
+    peak = torch.cuda.max_memory_reserved(device)
+    return f" ({format_bytes(total)}, {format_bytes(free)} free; this run had {format_bytes(peak)} of it)"
