@@ -36,7 +36,7 @@ def device_of(config: TrainConfig) -> torch.device | None:
 
 
 def device_of_rank(wanted: str, ranks: Ranks) -> str:
-    """Return the device of one of several ranks. The GPUs of a machine are divided among its ranks, unless one is named."""
+    """Return the device of one of several ranks: the GPUs of a machine are divided among them, unless one is named."""
     if wanted not in (AUTO, CUDA):
         return wanted
     num_devices = read_cuda().num_devices
