@@ -295,7 +295,7 @@ class Computation:
         layer = layers[number] if number < len(layers) else None
         return RowsOfTable(
             self.network.layouts[number],
-            None if layer is None else layer.before,
+            None if layer is None else layer.put_before,
             self.plan.product_rows,
             lambda rows: self.bad_rows(number, rows),
             self.streaming.threads,

@@ -22,7 +22,7 @@ from diskhop.nn.layers.network import Network
 from diskhop.nn.layers.sage import SageLayer
 from diskhop.planning.predict_sizes import LayerShape
 from diskhop.predicting.streamed.row_products import Operand, RowProduct
-from diskhop.predicting.streamed.split_columns import SplitColumns, may_be_finite
+from diskhop.predicting.streamed.split_columns import SplitColumns, fill_groups, may_be_finite
 
 Weighing = Literal["mean", "symmetric", "attention"]
 HIDDEN, _PRODUCT, _OWN, _SHORTCUT, SOURCE_SCORES, TARGET_SCORES = (
@@ -89,6 +89,11 @@ class StreamedLayer(ABC):
         """Whether the convolution's product applies what follows it, a ReLU."""
         return False
 
+    @property
+    def puts_in_place(self) -> bool:
+        """Whether put() takes no memory, and gives the same bits for any number of rows at once."""
+        return False
+
     def before(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the groups of rows from the layer's input, float32 (rows, in_dim)."""
         groups = self._before(hidden)
@@ -114,6 +119,13 @@ class StreamedLayer(ABC):
         rows = self.after(sums, own, degrees)
         out.fill(rows)
         return may_be_finite(rows)
+
+    def put_before(self, out: Mapping[str, SplitColumns], hidden: Tensor) -> bool:
+        """Fill the columns of each group with what before() returns; return whether its values may be finite.
+
+        They are not if a value of `hidden` is not.
+        """
+        return fill_groups(out, self.before(hidden))
 
     @abstractmethod
     def _before(self, hidden: Tensor) -> dict[str, Tensor]:
@@ -160,12 +172,23 @@ class MeanLayer(StreamedLayer):
         """See StreamedLayer."""
         return self.aggregates_first and self._network.only_rectifies(self._number)
 
-    def put(self, out: SplitColumns, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> bool:
+    @property
+    def puts_in_place(self) -> bool:
         """See StreamedLayer."""
         is_product = self.is_rectified or (self.aggregates_first and self._is_last)
-        if self._shortcut is not None or not is_product:
+        return self._shortcut is None and is_product and self._both.puts_in_place
+
+    def put(self, out: SplitColumns, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> bool:
+        """See StreamedLayer."""
+        if not self.puts_in_place:
             return super().put(out, sums, own, degrees)
         return self._both.put(out, *self._operands(sums, own, degrees), rectifies=self.is_rectified)
+
+    def put_before(self, out: Mapping[str, SplitColumns], hidden: Tensor) -> bool:
+        """See StreamedLayer."""
+        if self.aggregates_first or self._shortcut is not None:
+            return super().put_before(out, hidden)
+        return self._both.put_rows(out[_PRODUCT].beside(out[_OWN]), hidden)
 
     def _groups(self) -> dict[str, int]:
         if self.aggregates_first:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
-from torch import Tensor
-
 from diskhop.hops.stream.parts import BandShape, Rows
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.predicting.streamed.layers import num_tiles
@@ -57,11 +55,6 @@ class Layout:
         """Return groups of rows in bands from first_band on, next to one another, without the columns that pad them."""
         places = [place for name in names for place in self._places(name)]
         return SplitColumns([rows[band - first_band][:, start:end] for band, start, end in places], threads)
-
-    def pack(self, groups: Mapping[str, Tensor], out: Sequence[Rows], threads: int) -> None:
-        """Fill rows of the table; padding stays as it is."""
-        for name in self._dims:
-            self.columns(out, [name], threads).fill(groups[name].detach())
 
     def _places(self, name: str) -> list[tuple[int, int, int]]:
         """Return the bands of a group, and its columns in each: (band, first column, last + 1)."""

@@ -39,6 +39,11 @@ class RowProduct:
         self._bias = None if bias is None else bias.detach()
         self._linear = SplitLinear(self._weight, self._bias) if products.dtype == torch.float32 else None
 
+    @property
+    def puts_in_place(self) -> bool:
+        """Whether put() takes no memory, and gives the same bits for any number of rows at once."""
+        return self._linear is not None
+
     def of(self, *operands: Operand, rectifies: bool = False) -> Tensor:
         """Multiply the columns of all operands, next to one another: (rows, out_dim), of the products' dtype.
 
@@ -62,7 +67,11 @@ class RowProduct:
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """Multiply rows that lie in one tensor, float32 (rows, in_dim)."""
-        return self.of(Operand(SplitColumns([rows.contiguous().numpy()], torch.get_num_threads())))
+        return self.of(_in_one(rows))
+
+    def put_rows(self, out: SplitColumns, rows: Tensor) -> bool:
+        """Fill columns with what of_rows() returns; see put()."""
+        return self.put(out, _in_one(rows))
 
     def _joined(self, num_rows: int, operands: Sequence[Operand]) -> Tensor:
         rows = self._products.empty(num_rows, self._weight.shape[1], torch.float32)
@@ -72,6 +81,10 @@ class RowProduct:
             columns.copy_to(rows[:, first : first + columns.num_columns], by_row)
             first += columns.num_columns
         return rows
+
+
+def _in_one(rows: Tensor) -> Operand:
+    return Operand(SplitColumns([rows.detach().contiguous().numpy()], torch.get_num_threads()))
 
 
 def _apply(linear: SplitLinear, operands: Sequence[Operand], rectifies: bool, out: Sequence[Rows]) -> bool:

@@ -12,14 +12,20 @@ from torch import Tensor
 from diskhop.hops.stream.parts import Rows
 from diskhop.predicting.streamed.layers import HIDDEN, StreamedLayer
 from diskhop.predicting.streamed.layout import Layout
-from diskhop.predicting.streamed.split_columns import SplitColumns, may_be_finite
+from diskhop.predicting.streamed.split_columns import SplitColumns, fill_groups, may_be_finite
 from diskhop.runtime.blocks import row_ranges
 
 KEPT = "kept"
+PutBefore = Callable[[Mapping[str, SplitColumns], Tensor], bool]
 
 
 class HiddenRows(ABC):
     """A layer's input, or the outputs, for the rows of a part."""
+
+    @property
+    def put_in_place(self) -> bool:
+        """Whether put() takes no memory, and gives the same bits for any number of rows at once."""
+        return False
 
     @abstractmethod
     def of(self, which: slice) -> Tensor:
@@ -53,6 +59,11 @@ class LayerRows(HiddenRows):
     own: Mapping[str, SplitColumns]
     degrees: Tensor
 
+    @property
+    def put_in_place(self) -> bool:
+        """See HiddenRows."""
+        return self.layer.puts_in_place
+
     def of(self, which: slice) -> Tensor:
         """See HiddenRows."""
         return self.layer.after(*self._operands(which))
@@ -70,9 +81,9 @@ class RowsOfTable:
     """Makes rows of a table: of the next layer's groups, or of the outputs if there is no next layer.
 
     layout: the table's groups.
-    before: returns the groups of rows, as StreamedLayer.before(); None for the outputs.
+    put_before: fills the groups, see StreamedLayer.put_before(); None for the outputs.
     product_rows: rows per product. Every call gets this many rows of the graph, but the last: libraries round
-        differently for other shapes.
+        differently for other shapes. Rows that are put in place are put all at once.
     on_bad_rows: raises the error for rows, by their number, with values that are not finite.
     threads: cores.
     """
@@ -80,13 +91,13 @@ class RowsOfTable:
     def __init__(
         self,
         layout: Layout,
-        before: Callable[[Tensor], Mapping[str, Tensor]] | None,
+        put_before: PutBefore | None,
         product_rows: int,
         on_bad_rows: Callable[[Sequence[int]], Exception],
         threads: int,
     ) -> None:
         self._layout = layout
-        self._before = before
+        self._put_before = put_before
         self._product_rows = product_rows
         self._on_bad_rows = on_bad_rows
         self._threads = threads
@@ -94,20 +105,25 @@ class RowsOfTable:
 
     def make(self, first_row: int, out: Sequence[Rows], hidden: HiddenRows) -> None:
         """Fill rows of the table, float32 (rows, columns) of each band."""
-        for start, stop in row_ranges(len(out[0]), self._product_rows):
+        is_at_once = self._has_one_group and hidden.put_in_place
+        for start, stop in row_ranges(len(out[0]), len(out[0]) if is_at_once else self._product_rows):
             which, bands = slice(start, stop), [band[start:stop] for band in out]
+            groups = {name: self._layout.columns(bands, [name], self._threads) for name in self._layout.names}
             if self._has_one_group:
-                columns = self._layout.columns(bands, self._layout.names, self._threads)
+                (columns,) = groups.values()
                 if not hidden.put(which, columns):
                     self._require_finite(columns.joined(), first_row + start)
                 continue
             rows = hidden.of(which)
-            if not may_be_finite(rows):
+            if not self._put(groups, rows):
                 self._require_finite(rows, first_row + start)
-            self._layout.pack(self._groups(rows), bands, self._threads)
 
-    def _groups(self, hidden: Tensor) -> Mapping[str, Tensor]:
-        return {KEPT: hidden, **({} if self._before is None else self._before(hidden))}
+    def _put(self, groups: Mapping[str, SplitColumns], hidden: Tensor) -> bool:
+        """Fill all groups; return False if a value of hidden is not finite, and maybe otherwise."""
+        is_finite = [fill_groups(groups, {KEPT: hidden})] if KEPT in groups else []
+        if self._put_before is not None:
+            is_finite.append(self._put_before(groups, hidden))
+        return all(is_finite)
 
     def _require_finite(self, hidden: Tensor, first_row: int) -> None:
         is_bad = ~torch.isfinite(hidden).all(dim=1)

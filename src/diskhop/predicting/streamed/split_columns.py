@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +29,10 @@ class SplitColumns:
         """Return some of the rows."""
         return SplitColumns([array[which] for array in self.arrays], self.threads)
 
+    def beside(self, others: SplitColumns) -> SplitColumns:
+        """Return these columns and then the others, of the same rows."""
+        return SplitColumns([*self.arrays, *others.arrays], self.threads)
+
     def joined(self) -> Tensor:
         """Return the columns, float32 (rows, columns): a view if they are in one array."""
         if len(self.arrays) == 1:
@@ -51,3 +55,13 @@ class SplitColumns:
 def may_be_finite(rows: Tensor) -> bool:
     """Return False if any value is not finite. The sum of finite values may overflow, too."""
     return math.isfinite(rows.sum().item())
+
+
+def fill_groups(out: Mapping[str, SplitColumns], groups: Mapping[str, Tensor]) -> bool:
+    """Fill columns with groups of the same names, float32, of which there may be more.
+
+    Return False if any value of the groups is not finite, and maybe otherwise.
+    """
+    for name in out.keys() & groups.keys():
+        out[name].fill(groups[name].detach())
+    return all(may_be_finite(group) for group in groups.values())

@@ -202,14 +202,14 @@ class RelationPasses:
 
     def _rows_of(self, key: RowsKey, name: str) -> RowsOfTable:
         (number, node_type), layers = key, self.tables.layers
-        before = partial(layers[number].before, node_type) if number < len(layers) else None
+        put_before = partial(layers[number].put_before, node_type) if number < len(layers) else None
         nodes = self.tables.dataset.nodes[node_type]
 
         def bad_rows(rows: Sequence[int]) -> PredictionError:
             return not_finite(nodes, name, rows[0])
 
         return RowsOfTable(
-            self.layouts[key], before, self.work.plan.product_rows, bad_rows, self.work.plan.threads_per_worker
+            self.layouts[key], put_before, self.work.plan.product_rows, bad_rows, self.work.plan.threads_per_worker
         )
 
     def _mapping(self, node_type: str) -> Callable[[Tensor], Tensor]:

@@ -19,7 +19,7 @@ from diskhop.nn.typed.means import RelationMaps
 from diskhop.nn.typed.network import TypedNetwork
 from diskhop.predicting.streamed.layers import HIDDEN
 from diskhop.predicting.streamed.row_products import Operand, RowProduct
-from diskhop.predicting.streamed.split_columns import SplitColumns
+from diskhop.predicting.streamed.split_columns import SplitColumns, fill_groups
 
 _OWN = "own part"
 
@@ -109,6 +109,10 @@ class RelationLayer:
         product, names = products
         parts = product.of_rows(hidden).float().chunk(len(names), dim=1)
         return {HIDDEN: hidden, **dict(zip(names, parts, strict=True))}
+
+    def put_before(self, node_type: str, out: Mapping[str, SplitColumns], hidden: Tensor) -> bool:
+        """Fill the columns of each group; see StreamedLayer.put_before()."""
+        return fill_groups(out, self.before(node_type, hidden))
 
     def after(self, node_type: str, means: Sequence[SplitColumns], own: SplitColumns) -> Tensor:
         """Return the layer's output, float32 (rows, out_dim).
