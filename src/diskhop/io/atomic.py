@@ -131,13 +131,19 @@ def create_allocated(path: Path, num_bytes: int, injector: Injector | None = Non
 
     Raises DestinationError if the disk is full; no file is then left.
     """
+    create_unsynced(path, num_bytes, injector)
     with destination_errors(path):
         with removed_on_error(path, injector):
-            announce(injector, "write", path)
-            path.touch()
-            allocate(path, 0, num_bytes)
             sync_file(path, injector)
         sync_directory(path.parent, injector)
+
+
+def create_unsynced(path: Path, num_bytes: int, injector: Injector | None = None) -> None:
+    """Create a file as create_allocated(), which is durable once the file and its directory are synced."""
+    with destination_errors(path), removed_on_error(path, injector):
+        announce(injector, "write", path)
+        path.touch()
+        allocate(path, 0, num_bytes)
 
 
 def write_file(path: Path, content: bytes, injector: Injector | None = None) -> None:

@@ -1,8 +1,8 @@
 """Tables of tiles under construction: one file each, fully allocated from the start, of which tasks write *parts*.
 
-A part is durable before the output of its task gets a name, and the table's own name before the first task. So if an
-output exists, its part of the table does too. A background thread waits for the disk while the source of the next part
-is read. An output contains what its part adds to the checksum of the table. Outputs are named after tiles, so that a
+A part is durable before the output of its task gets a name, and so is the table's own name. So if an output exists, its
+part of the table does too. A background thread waits for the disk while the next part is written: the disk takes
+seconds to store gigabytes that it has in memory of its own. An output contains what its part adds to the checksum of the table. Outputs are named after tiles, so that a
 run with another budget resumes from them.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.hops.tables import TableSum
-from diskhop.io.atomic import allocate, announce, create_allocated, rename, sync_directory, sync_file, syncing
+from diskhop.io.atomic import allocate, announce, create_unsynced, rename, sync_directory, syncing
 from diskhop.runtime.tasks import TaskTools, run_tasks
 
 
@@ -79,6 +79,7 @@ class WorkTables(Generic[Shape]):
         self._may_be_longer = may_be_longer
         self._settler = ThreadPoolExecutor(1, thread_name_prefix="sync parts")
         self._settling: Future[None] | None = None
+        self._named: set[str] = set()  # tables whose names are durable
 
     def __enter__(self) -> WorkTables[Shape]:
         return self
@@ -107,15 +108,15 @@ class WorkTables(Generic[Shape]):
     def write(self, table: str, part: Part, make: Callable[[Path], int]) -> None:
         """Write a part of a table by make(path), which returns what its pages add to the checksum.
 
-        The part becomes durable in the background; the next call raises an error of that.
+        The part becomes durable in the background; the next call raises an error of that, once its part is written.
         """
-        self.settle()
         self._ensure(table)
         with ExitStack() as stack:
             stack.enter_context(syncing(self.path(table), self._tools.injector))
             pages = make(self.path(table))
+            self.settle()
             task = _PartTask(f"{table}.{part}", pages)
-            self._settling = self._settler.submit(self._settle, stack.pop_all(), task)
+            self._settling = self._settler.submit(self._settle, stack.pop_all(), table, task)
 
     def settle(self) -> None:
         """Wait until all written parts are durable."""
@@ -123,9 +124,11 @@ class WorkTables(Generic[Shape]):
         if settling is not None:
             settling.result()
 
-    def _settle(self, written: ExitStack, task: _PartTask) -> None:
+    def _settle(self, written: ExitStack, table: str, task: _PartTask) -> None:
         with written:
-            pass
+            if table not in self._named:
+                sync_directory(self.folder, self._tools.injector)
+                self._named.add(table)
         run_tasks([task], self.done, self._tools, threads=1)
 
     def drop(self, table: str) -> None:
@@ -151,8 +154,7 @@ class WorkTables(Generic[Shape]):
             if path.stat().st_size < self.shape.num_bytes:
                 announce(injector, "write", path)
                 allocate(path, 0, self.shape.num_bytes)
-            sync_file(path, injector)
-            sync_directory(path.parent, injector)
+            self._named.discard(table)
         self._ensure(table)
 
     def checksum(self, table: str) -> str:
@@ -201,7 +203,8 @@ class WorkTables(Generic[Shape]):
         if self._exists(table):
             return
         self._forget(table)  # outputs of a table that no longer exists
-        create_allocated(self.path(table), self.shape.num_bytes, self._tools.injector)
+        create_unsynced(self.path(table), self.shape.num_bytes, self._tools.injector)
+        self._named.discard(table)
 
 
 @dataclass(frozen=True, slots=True)
