@@ -20,8 +20,6 @@ from diskhop.runs.checkpoint import (
     TrainingState,
     load_state,
     load_tensors,
-    optimizer_tensors,
-    restore_optimizer,
     save_state,
     save_tensors,
 )
@@ -178,20 +176,3 @@ def test_whatever_stops_a_commit_the_old_state_or_the_new_one_is_there(tmp_path:
         assert_equal_states(load_state(path), make_state(2))
         return
     pytest.fail("the injector never let a commit through")
-
-
-def test_a_restored_optimizer_takes_the_same_steps() -> None:
-    def step(parameter: torch.nn.Parameter, optimizer: torch.optim.Optimizer) -> None:
-        parameter.grad = parameter.detach().square()
-        optimizer.step()
-
-    parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-    optimizer = torch.optim.Adam([parameter], lr=0.1)
-    step(parameter, optimizer)
-    twin = torch.nn.Parameter(parameter.detach().clone())
-    twin_optimizer = torch.optim.Adam([twin], lr=0.1)
-    restore_optimizer(twin_optimizer, {name: tensor.clone() for name, tensor in optimizer_tensors(optimizer).items()})
-    for _ in range(3):
-        step(parameter, optimizer)
-        step(twin, twin_optimizer)
-    assert torch.equal(parameter, twin)

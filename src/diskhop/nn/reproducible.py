@@ -23,17 +23,17 @@ def reproducible(threads: int, device: torch.device | None = None) -> Iterator[N
         # Read when torch first multiplies there; it stays.
         for name, value in _CUBLAS.items():
             os.environ.setdefault(name, value)
-    was_deterministic = torch.are_deterministic_algorithms_enabled()
-    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    mode = torch.get_deterministic_debug_mode()
     fills_memory = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True, warn_only=on_gpu)
+    # torch.use_deterministic_algorithms does the same, but imports torch's compiler: seconds, and 100 MB of memory.
+    torch.set_deterministic_debug_mode("warn" if on_gpu else "error")
     # Filling every new tensor first costs as much as the arithmetic, and nothing here reads what it has not written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         with torch_threads(threads), torch.random.fork_rng(devices=[device] if on_gpu else []):
             yield
     finally:
-        torch.use_deterministic_algorithms(was_deterministic, warn_only=only_warned)
+        torch.set_deterministic_debug_mode(mode)
         torch.utils.deterministic.fill_uninitialized_memory = fills_memory  # type: ignore[attr-defined]
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-import torch
 import xxhash
 from torch import Tensor
 
@@ -33,7 +32,7 @@ class TrainingState:
 
     epoch: epochs done.
     model: parameters by name.
-    optimizer: Adam's tensors by 'parameter number.name'.
+    optimizer: see Adam.tensors().
     best_model: parameters of the best model by validation, or of the last one without validation.
     best_valid: validation of the best model; None without validation.
     best_epoch: epoch of the best model.
@@ -112,21 +111,6 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return tensors, dict(json.loads(header["__metadata__"]["diskhop"]))
     except (KeyError, TypeError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise TrainingError(f"{path}: was not written by diskhop: {error!r}; train again in a new folder") from error
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return Adam's state as tensors by name, for safetensors; in memory, wherever it computes."""
-    state = optimizer.state_dict()["state"]
-    return {f"{index}.{name}": tensor.cpu() for index, values in state.items() for name, tensor in values.items()}
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Restore what optimizer_tensors() returned; options such as the learning rate stay."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        index, _, rest = name.partition(".")
-        state.setdefault(int(index), {})[rest] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def _require_facts(state: TrainingState) -> None:

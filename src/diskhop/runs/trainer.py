@@ -19,6 +19,7 @@ from diskhop.config.learning import CONSTANT, COSINE
 from diskhop.config.train import TrainConfig
 from diskhop.counters import FetchCounts
 from diskhop.errors import TrainingError
+from diskhop.nn.adam import Adam
 from diskhop.nn.schedules import step_factor
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import BatchProgress, Callback
@@ -71,9 +72,7 @@ class Trainer:
         torch.manual_seed(_key(config.seed, _INITIALISATION, 0))
         # Drawn in memory: the same everywhere.
         self.model = make_model().to(device)
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
-        )
+        self.optimizer = Adam(self.model.parameters(), config.lr, config.weight_decay)
         self._task = task
         self._config = config
         self._callback = callback
@@ -104,7 +103,7 @@ class Trainer:
                 self._report("train", epoch, passed, num_batches, loss.mean)
             if not losses.are_all:  # the last batches are those of other ranks
                 self._finish_round(losses, None, rates)
-        scheduled = {"lr": self.optimizer.param_groups[0]["lr"]} if self._is_scheduled else {}
+        scheduled = {"lr": self.optimizer.lr} if self._is_scheduled else {}
         return {"epoch": epoch, "loss": losses.mean, **scheduled, **merged_records(self._group.gather(passed.record()))}
 
     @torch.no_grad()
@@ -166,8 +165,7 @@ class Trainer:
                 parameter.grad /= weight or 1.0
         if self._config.clip_norm:
             nn.utils.clip_grad_norm_(parameters, self._config.clip_norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.optimizer.lr = rate
         self.optimizer.step()
         self.optimizer.zero_grad()
         if isinstance(self.model, StepsRows):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-import torch
 from torch import nn
 
 from diskhop.budget import Budget
@@ -24,13 +23,14 @@ from diskhop.embedding.rows.opened import drop_rows, find_stored_rows, keep_rows
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.io.atomic import make_directories
 from diskhop.io.engine import open_engine
+from diskhop.nn.adam import Adam
 from diskhop.nn.reproducible import reproducible
 from diskhop.nn.schedules import count_plateaus
 from diskhop.protocols import Purpose
 from diskhop.run_files import LEARNED_FOLDER
 from diskhop.runs.better import is_better
 from diskhop.runs.callbacks import Callbacks, Patience
-from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
+from diskhop.runs.checkpoint import TrainingState
 from diskhop.runs.context import RunContext
 from diskhop.runs.devices import device_errors
 from diskhop.runs.feeds import Feed, PreparedRun, Task
@@ -60,7 +60,7 @@ class Trained:
 class StartingPoint(Protocol):
     """Where a run's parameters come from, if they are not random."""
 
-    def apply(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def apply(self, model: nn.Module, optimizer: Adam) -> None:
         """Set a model's parameters and, if it was kept, the optimiser's state."""
 
     def describe(self) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _begin(
     state = context.group.from_first(state)
     try:
         trainer.model.load_state_dict(state.model)
-        restore_optimizer(trainer.optimizer, state.optimizer)
+        trainer.optimizer.restore(state.optimizer)
     except (KeyError, RuntimeError, ValueError) as error:
         raise TrainingError(
             f"{context.out}: the checkpoint does not fit the model: {error}; train into a new folder"
@@ -257,7 +257,7 @@ def _opened_rows(config: TrainConfig, context: RunContext, model: nn.Module) -> 
 def _first_state(folder: ModelFolder | None, trainer: Trainer, warm_start: StartingPoint | None) -> TrainingState:
     """Return the state before the first epoch. A warm start is committed, so that resuming needs no other run."""
     started = None if warm_start is None else warm_start.describe()
-    optimizer = optimizer_tensors(trainer.optimizer)
+    optimizer = trainer.optimizer.tensors()
     state = TrainingState(0, trainer.parameters(), optimizer, trainer.parameters(), None, 0, warm_start=started)
     if folder is not None and warm_start is not None:
         folder.commit(state, is_epoch=False)
@@ -272,7 +272,7 @@ def _advance(state: TrainingState, trainer: Trainer, record: dict[str, Any], met
         state,
         epoch=state.epoch + 1,
         model=trainer.parameters(),
-        optimizer=optimizer_tensors(trainer.optimizer),
+        optimizer=trainer.optimizer.tensors(),
         best_model=trainer.parameters() if is_best else state.best_model,
         best_valid=valid if is_best else state.best_valid,
         best_epoch=state.epoch if is_best else state.best_epoch,

@@ -1,9 +1,9 @@
 """Tables of tiles under construction: one file each, fully allocated from the start, of which tasks write *parts*.
 
 A part is durable before the output of its task gets a name, and so is the table's own name. So if an output exists, its
-part of the table does too. A background thread waits for the disk while the next part is written: the disk takes
-seconds to store gigabytes that it has in memory of its own. An output contains what its part adds to the checksum of the table. Outputs are named after tiles, so that a
-run with another budget resumes from them.
+part of the table does too. A background thread waits for the disk while the next part is written: it takes seconds to
+store gigabytes that it keeps in memory of its own. An output contains what its part adds to the checksum of the table.
+Outputs are named after tiles, so that a run with another budget resumes from them.
 """
 
 from __future__ import annotations

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from diskhop.config.options import option_fields, spell
 from diskhop.config.train import MODELS_WITH_HEADS, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, SchemaError, TrainingError
+from diskhop.nn.adam import Adam
 from diskhop.run_files import CHECKPOINT_FILE, HOP, NODE
-from diskhop.runs.checkpoint import load_state, restore_optimizer
+from diskhop.runs.checkpoint import load_state
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
 
 # Options that decide what a model's parameters are and mean, of either kind of run.
@@ -30,16 +30,16 @@ _RANDOM = "random"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarmStart:
-    """Parameters to begin with, and the optimiser's state by optimizer_tensors(); {} to begin without one."""
+    """Parameters to begin with, and the optimiser's state by Adam.tensors(); {} to begin without one."""
 
     run: OpenClassifier
     optimizer: dict[str, Tensor]
 
-    def apply(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def apply(self, model: nn.Module, optimizer: Adam) -> None:
         """Set a model's parameters and, if it was kept, the optimiser's state."""
         self.run.load_into(model)
         if self.optimizer:
-            restore_optimizer(optimizer, self.optimizer)
+            optimizer.restore(self.optimizer)
 
     def __str__(self) -> str:
         state = "kept" if self.optimizer else "fresh"
