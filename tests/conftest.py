@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
@@ -42,7 +42,7 @@ settings.load_profile("house")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[object]:
+def pytest_collection() -> Generator[None, object, object]:
     """Hide modules and test items from the garbage collector: they stay, and it would look at them again and again."""
     gc.disable()
     found = yield

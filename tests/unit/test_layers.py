@@ -77,7 +77,7 @@ MODULES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """What each module imports of the package; not at import, which every worker of pytest does."""
+    """Return what each module imports of the package; not at import, which every worker of pytest does."""
     return {
         name: {module.removeprefix("diskhop.") for module in imported(path) if module.startswith("diskhop.")}
         for name, path in MODULES.items()

@@ -188,7 +188,7 @@ class MeanLayer(StreamedLayer):
         """See StreamedLayer."""
         if self.aggregates_first or self._shortcut is not None:
             return super().put_before(out, hidden)
-        return self._both.put_rows(out[_PRODUCT].beside(out[_OWN]), hidden)
+        return self._both.put_rows(out[_PRODUCT].followed_by(out[_OWN]), hidden)
 
     def _groups(self) -> dict[str, int]:
         if self.aggregates_first:

@@ -29,7 +29,7 @@ class SplitColumns:
         """Return some of the rows."""
         return SplitColumns([array[which] for array in self.arrays], self.threads)
 
-    def beside(self, others: SplitColumns) -> SplitColumns:
+    def followed_by(self, others: SplitColumns) -> SplitColumns:
         """Return these columns and then the others, of the same rows."""
         return SplitColumns([*self.arrays, *others.arrays], self.threads)
 
