@@ -7,10 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from diskhop import __version__
 from diskhop.cli.commands import PANEL_OF, load_commands
@@ -121,7 +123,7 @@ def run(arguments: list[str]) -> int:
     try:
         _require_one_process(arguments)
         load_commands(arguments)
-        code = app(arguments, prog_name=_NAME, standalone_mode=False)
+        code = _build(len(app.registered_commands))(arguments, prog_name=_NAME, standalone_mode=False)
     except DiskhopError as error:
         *first, last = error.lines
         for line in first:
@@ -144,6 +146,12 @@ def run(arguments: list[str]) -> int:
     if code == _INTERRUPTED:  # also Typer's code for Ctrl-C
         return _fail("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+@cache
+def _build(num_commands: int) -> Any:
+    """Build the command line of the commands imported so far, which takes tens of milliseconds, once for each number."""
+    return get_command(app)
 
 
 def _require_one_process(arguments: list[str]) -> None:
