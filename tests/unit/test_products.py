@@ -38,6 +38,32 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(0, 3, 4), *SHAPES])
+@pytest.mark.parametrize("is_rectified", [False, True])
+def test_rows_of_16_bits_give_the_bits_of_widened_rows_without_widening_them_all(
+    backend: str, dtype: torch.dtype, shape: tuple[int, int, int], is_rectified: bool
+) -> None:
+    num_rows, in_dim, out_dim = shape
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(num_rows, in_dim, generator=generator).to(dtype)
+    given = [torch.randn(size, generator=generator) for size in ((out_dim, in_dim), (out_dim,))]
+    grad = torch.randn(num_rows, out_dim, generator=generator)
+    products = Products(backend)
+    found = []
+    for x in (rows, rows.float()):
+        weight, bias = (tensor.clone().requires_grad_() for tensor in given)
+        out = products.linear(x, weight, bias, Rectifier(0.5, 3) if is_rectified else None)
+        torch.autograd.backward(out, grad)
+        assert weight.grad is not None
+        assert bias.grad is not None
+        found.append([out.detach(), weight.grad, bias.grad])
+    for of_short, of_widened in zip(*found, strict=True):
+        assert torch.equal(of_short, of_widened)
+    assert products.operand(rows).data_ptr() == rows.data_ptr(), "nothing is copied"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("has_bias", [True, False])

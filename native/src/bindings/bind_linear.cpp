@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 
 #include "arrays.hpp"
 #include "bindings.hpp"
@@ -30,13 +31,28 @@ std::span<const Value> as_values_if_given(const MaybeMatrix& matrix) {
   return matrix ? as_values<const Value>(*matrix) : std::span<const Value>();
 }
 
+/// Calls visit with null pointers of the C++ types of values and of x, which may have 16 bits where values are float.
+template <typename Visit, typename First, typename... Others>
+void visit_rows(const AnyConstMatrix& x, Visit visit, const First& first, const Others&... others) {
+  visit_values(
+      "linear",
+      [&]<typename Value>(Value* value) {
+        if constexpr (std::is_same_v<Value, float>) {
+          visit_dtype(x.dtype(), [&](auto* row) { visit(value, row); });
+        } else {
+          visit_values("linear", [&](auto*) { visit(value, value); }, first, x);
+        }
+      },
+      first, others...);
+}
+
 void linear_rows(const AnyConstMatrix& x, const AnyConstMatrix& weight, const MaybeMatrix& bias,
                  std::optional<float> dropout, std::uint64_t seed, const AnyMatrix& out, unsigned num_threads,
                  BufferPool* scratch) {
-  visit_values(
-      "linear",
-      [&]<typename Value>(Value*) {
-        const auto rows = as_values<const Value>(x);
+  visit_rows(
+      x,
+      [&]<typename Value, typename Row>(Value*, Row*) {
+        const auto rows = as_values<const Row>(x);
         const auto weights = as_values<const Value>(weight);
         const auto biases = as_values_if_given<Value>(bias);
         const auto results = as_values<Value>(out);
@@ -45,10 +61,10 @@ void linear_rows(const AnyConstMatrix& x, const AnyConstMatrix& weight, const Ma
         const std::size_t in_dim = x.shape(1);
         const nb::gil_scoped_release unlocked;
         BufferPool unshared(0);
-        linear(mkl(), rows, weights, biases, in_dim, rectified, results, scratch != nullptr ? *scratch : unshared,
-               num_threads);
+        linear<Value, Row>(mkl(), rows, weights, biases, in_dim, rectified, results,
+                           scratch != nullptr ? *scratch : unshared, num_threads);
       },
-      out, x, weight, bias);
+      out, weight, bias);
 }
 
 void linear_rows_backward(const AnyConstMatrix& grad, const AnyConstMatrix& x, const MaybeMatrix& weight,
@@ -56,11 +72,11 @@ void linear_rows_backward(const AnyConstMatrix& grad, const AnyConstMatrix& x, c
                           const AnyMatrix& grad_weight, const InOutArray<float>& grad_bias, unsigned num_threads,
                           BufferPool* scratch) {
   if (!is_of(nb::dtype<float>(), grad_weight)) throw std::invalid_argument("linear: grad_weight must be float32");
-  visit_values(
-      "linear",
-      [&]<typename Value>(Value*) {
+  visit_rows(
+      x,
+      [&]<typename Value, typename Row>(Value*, Row*) {
         const auto grads = as_values<const Value>(grad);
-        const auto rows = as_values<const Value>(x);
+        const auto rows = as_values<const Row>(x);
         const auto weights = as_values_if_given<Value>(weight);
         const auto rectified = as_values_if_given<Value>(left);
         const auto of_x = grad_x ? as_values<Value>(*grad_x) : std::span<Value>();
@@ -70,10 +86,10 @@ void linear_rows_backward(const AnyConstMatrix& grad, const AnyConstMatrix& x, c
         const std::size_t in_dim = x.shape(1);
         const nb::gil_scoped_release unlocked;
         BufferPool unshared(0);
-        linear_backward(mkl(), grads, rows, weights, in_dim, rectified, dropped, of_x, of_weight, as_span(grad_bias),
-                        scratch != nullptr ? *scratch : unshared, num_threads);
+        linear_backward<Value, Row>(mkl(), grads, rows, weights, in_dim, rectified, dropped, of_x, of_weight,
+                                    as_span(grad_bias), scratch != nullptr ? *scratch : unshared, num_threads);
       },
-      grad, x, weight, left, grad_x);
+      grad, weight, left, grad_x);
 }
 
 }  // namespace

@@ -61,6 +61,40 @@ struct Round {
   }
 };
 
+// to = from, in float
+template <typename Row>
+struct Widen {
+  const Row* from;
+  float* to;
+
+  [[gnu::always_inline]] void operator()(std::size_t num_values) const {
+    for (std::size_t first = 0; first < num_values; first += vector_floats) {
+      const std::size_t count = std::min(vector_floats, num_values - first);
+      Floats values;
+      load(from + first, count, values);
+      store(to + first, count, values);
+    }
+  }
+};
+
+// Memory of a lane for the rows of a turn: products take values of one type.
+template <typename Value, typename Row>
+std::size_t widened_floats(std::size_t in_dim) {
+  static_assert(std::is_same_v<Row, Value> || std::is_same_v<Value, float>);
+  return std::is_same_v<Row, Value> ? 0 : whole_lines(turn_rows * in_dim);
+}
+
+// Returns values as products take them: where they lie, or in the given memory.
+template <typename Value, typename Row>
+const Value* as_taken(const Row* values, std::size_t num_values, float* memory) {
+  if constexpr (std::is_same_v<Row, Value>) {
+    return values;
+  } else {
+    run_with(best_instruction_set(), Widen<Row>{values, memory}, num_values);
+    return memory;
+  }
+}
+
 // sums += every row
 template <typename Value>
 struct AddRows {
@@ -126,8 +160,8 @@ std::optional<MatrixProducts> find_mkl() {
   return found;
 }
 
-template <typename Value>
-void linear(const MatrixProducts& products, std::span<const Value> x, std::span<const Value> weight,
+template <typename Value, typename Row>
+void linear(const MatrixProducts& products, std::span<const std::type_identity_t<Row>> x, std::span<const Value> weight,
             std::span<const Value> bias, std::size_t in_dim, const std::optional<Dropout>& dropout,
             std::span<Value> out, BufferPool& scratch, unsigned num_threads) {
   require(in_dim > 0);
@@ -139,19 +173,20 @@ void linear(const MatrixProducts& products, std::span<const Value> x, std::span<
   const LayerProducts<Value> layer(products, in_dim, out_dim);
   const std::size_t num_lanes = std::clamp<std::size_t>(num_threads, 1, std::max<std::size_t>(1, turns_of(num_rows)));
   constexpr bool rounds = !std::is_same_v<Value, float>;
-  const std::size_t lane_floats = whole_lines(turn_rows * out_dim);
-  const PooledBuffer memory(scratch, rounds ? num_lanes * lane_floats * sizeof(float) : 0);
+  const std::size_t sums_floats = rounds ? whole_lines(turn_rows * out_dim) : 0;
+  const std::size_t lane_floats = sums_floats + widened_floats<Value, Row>(in_dim);
+  const PooledBuffer memory(scratch, num_lanes * lane_floats * sizeof(float));
   share_turns(turns_of(num_rows), num_lanes, [&](std::size_t turn, std::size_t lane) {
     const OneThread one(products);
     const std::size_t first = turn * turn_rows;
     const std::size_t count = std::min(turn_rows, num_rows - first);
-    const Value* rows = x.data() + first * in_dim;
+    float* const of_lane = reinterpret_cast<float*>(memory.data()) + lane * lane_floats;
+    const Value* rows = as_taken<Value>(x.data() + first * in_dim, count * in_dim, of_lane + sums_floats);
     const std::span<Value> results = out.subspan(first * out_dim, count * out_dim);
     if constexpr (rounds) {
-      float* sums = reinterpret_cast<float*>(memory.data()) + lane * lane_floats;
-      layer.forward(rows, weight.data(), count, 0, sums);
+      layer.forward(rows, weight.data(), count, 0, of_lane);
       run_with(best_instruction_set(),
-               Round<Value>{sums, bias.empty() ? nullptr : bias.data(), out_dim, results.data()}, count);
+               Round<Value>{of_lane, bias.empty() ? nullptr : bias.data(), out_dim, results.data()}, count);
     } else {
       for (std::size_t row = 0; row < count && !bias.empty(); ++row) {
         std::copy(bias.begin(), bias.end(), results.data() + row * out_dim);
@@ -162,11 +197,12 @@ void linear(const MatrixProducts& products, std::span<const Value> x, std::span<
   });
 }
 
-template <typename Value>
-void linear_backward(const MatrixProducts& products, std::span<const Value> grad, std::span<const Value> x,
-                     std::span<const Value> weight, std::size_t in_dim, std::span<const Value> left,
-                     const std::optional<Dropout>& dropout, std::span<Value> grad_x, std::span<float> grad_weight,
-                     std::span<float> grad_bias, BufferPool& scratch, unsigned num_threads) {
+template <typename Value, typename Row>
+void linear_backward(const MatrixProducts& products, std::span<const Value> grad,
+                     std::span<const std::type_identity_t<Row>> x, std::span<const Value> weight, std::size_t in_dim,
+                     std::span<const Value> left, const std::optional<Dropout>& dropout, std::span<Value> grad_x,
+                     std::span<float> grad_weight, std::span<float> grad_bias, BufferPool& scratch,
+                     unsigned num_threads) {
   require(in_dim > 0);
   const std::size_t out_dim = grad_bias.size();
   const std::size_t num_rows = x.size() / in_dim;
@@ -180,11 +216,12 @@ void linear_backward(const MatrixProducts& products, std::span<const Value> grad
   const std::size_t num_lanes = std::clamp<std::size_t>(num_threads, 1, num_parts);
   constexpr bool rounds = !std::is_same_v<Value, float>;
 
-  // Per part: sums of weight and bias. Per lane: rectified gradients, and gradients of x before rounding.
+  // Per part: sums of weight and bias. Per lane: rectified gradients, gradients of x before rounding, and x.
   const std::size_t weight_floats = whole_lines(grad_weight.size());
   const std::size_t part_floats = weight_floats + whole_lines(out_dim);
   const std::size_t rectified_floats = whole_lines(turn_rows * out_dim);
-  const std::size_t lane_floats = rectified_floats + whole_lines(rounds ? turn_rows * in_dim : 0);
+  const std::size_t rounded_floats = whole_lines(rounds ? turn_rows * in_dim : 0);
+  const std::size_t lane_floats = rectified_floats + rounded_floats + widened_floats<Value, Row>(in_dim);
   const PooledBuffer memory(scratch, (num_parts * part_floats + num_lanes * lane_floats) * sizeof(float));
   auto* parts = reinterpret_cast<float*>(memory.data());
   float* lanes = parts + num_parts * part_floats;
@@ -204,7 +241,8 @@ void linear_backward(const MatrixProducts& products, std::span<const Value> grad
         rectify_backward(left.subspan(first * out_dim, grads.size()), grads, *dropout, rectified, 1);
         grads = rectified;
       }
-      const Value* rows = x.data() + first * in_dim;
+      float* const widened = of_lane + rectified_floats + rounded_floats;
+      const Value* rows = as_taken<Value>(x.data() + first * in_dim, count * in_dim, widened);
       layer.of_weight(grads.data(), rows, count, 1, weight_sums);
       run_with(best_instruction_set(), AddRows<Value>{grads.data(), out_dim, bias_sums}, count);
       if (weight.empty()) continue;
@@ -222,18 +260,34 @@ void linear_backward(const MatrixProducts& products, std::span<const Value> grad
   add_parts({parts + weight_floats, num_parts, part_floats, grad_bias.data()}, grad_bias.size(), 1);
 }
 
-template void linear(const MatrixProducts&, std::span<const float>, std::span<const float>, std::span<const float>,
-                     std::size_t, const std::optional<Dropout>&, std::span<float>, BufferPool&, unsigned);
-template void linear(const MatrixProducts&, std::span<const Bfloat16>, std::span<const Bfloat16>,
-                     std::span<const Bfloat16>, std::size_t, const std::optional<Dropout>&, std::span<Bfloat16>,
-                     BufferPool&, unsigned);
-template void linear_backward(const MatrixProducts&, std::span<const float>, std::span<const float>,
-                              std::span<const float>, std::size_t, std::span<const float>,
-                              const std::optional<Dropout>&, std::span<float>, std::span<float>, std::span<float>,
-                              BufferPool&, unsigned);
-template void linear_backward(const MatrixProducts&, std::span<const Bfloat16>, std::span<const Bfloat16>,
-                              std::span<const Bfloat16>, std::size_t, std::span<const Bfloat16>,
-                              const std::optional<Dropout>&, std::span<Bfloat16>, std::span<float>, std::span<float>,
-                              BufferPool&, unsigned);
+template void linear<float, float>(const MatrixProducts&, std::span<const float>, std::span<const float>,
+                                   std::span<const float>, std::size_t, const std::optional<Dropout>&, std::span<float>,
+                                   BufferPool&, unsigned);
+template void linear_backward<float, float>(const MatrixProducts&, std::span<const float>, std::span<const float>,
+                                            std::span<const float>, std::size_t, std::span<const float>,
+                                            const std::optional<Dropout>&, std::span<float>, std::span<float>,
+                                            std::span<float>, BufferPool&, unsigned);
+template void linear<float, Bfloat16>(const MatrixProducts&, std::span<const Bfloat16>, std::span<const float>,
+                                      std::span<const float>, std::size_t, const std::optional<Dropout>&,
+                                      std::span<float>, BufferPool&, unsigned);
+template void linear_backward<float, Bfloat16>(const MatrixProducts&, std::span<const float>, std::span<const Bfloat16>,
+                                               std::span<const float>, std::size_t, std::span<const float>,
+                                               const std::optional<Dropout>&, std::span<float>, std::span<float>,
+                                               std::span<float>, BufferPool&, unsigned);
+template void linear<float, Float16>(const MatrixProducts&, std::span<const Float16>, std::span<const float>,
+                                     std::span<const float>, std::size_t, const std::optional<Dropout>&,
+                                     std::span<float>, BufferPool&, unsigned);
+template void linear_backward<float, Float16>(const MatrixProducts&, std::span<const float>, std::span<const Float16>,
+                                              std::span<const float>, std::size_t, std::span<const float>,
+                                              const std::optional<Dropout>&, std::span<float>, std::span<float>,
+                                              std::span<float>, BufferPool&, unsigned);
+template void linear<Bfloat16, Bfloat16>(const MatrixProducts&, std::span<const Bfloat16>, std::span<const Bfloat16>,
+                                         std::span<const Bfloat16>, std::size_t, const std::optional<Dropout>&,
+                                         std::span<Bfloat16>, BufferPool&, unsigned);
+template void linear_backward<Bfloat16, Bfloat16>(const MatrixProducts&, std::span<const Bfloat16>,
+                                                  std::span<const Bfloat16>, std::span<const Bfloat16>, std::size_t,
+                                                  std::span<const Bfloat16>, const std::optional<Dropout>&,
+                                                  std::span<Bfloat16>, std::span<float>, std::span<float>, BufferPool&,
+                                                  unsigned);
 
 }  // namespace diskhop

@@ -1,4 +1,5 @@
 // Linear layers: values and gradients are as defined, for any number of threads, of which the library uses one.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
@@ -121,6 +122,26 @@ void values_and_gradients_are_as_defined(double tolerance) {
   check(products_with_more_threads == 0, "the library adds no threads");
 }
 
+template <typename Row>
+void rows_of_16_bits_are_as_good_as_widened_ones() {
+  for (const std::size_t num_rows : {1U, 257U, 3000U}) {
+    Case<float> layer{num_rows, 19, 9};
+    const std::vector<Row> rows = some_values<Row>(layer.x.size(), 1, 0.0F);
+    std::ranges::transform(rows, layer.x.begin(), [](Row value) { return static_cast<float>(read(value)); });
+    for (const std::optional<Dropout> dropout : {std::optional<Dropout>(), std::optional(Dropout{})}) {
+      const Results<float> expected = layer.compute(dropout, 1);
+      Results<float> found = expected;
+      std::ranges::fill(found.out, 7.0F);
+      std::ranges::fill(found.grad_weight, 7.0F);
+      linear<float, Row>(loops, rows, layer.weight, layer.bias, layer.in_dim, dropout, found.out, scratch, 2);
+      const std::vector<float> left = dropout ? found.out : std::vector<float>();
+      linear_backward<float, Row>(loops, layer.grad, rows, layer.weight, layer.in_dim, left, dropout, found.grad_x,
+                                  found.grad_weight, found.grad_bias, scratch, 2);
+      check(found == expected, "the bits of widened rows");
+    }
+  }
+}
+
 void optional_arguments_change_no_other_result() {
   const Case<float> layer{300, 4, 5};
   const Results<float> whole = layer.compute(std::nullopt, 2);
@@ -171,6 +192,7 @@ void sizes_that_do_not_fit_are_refused() {
 int main() {
   values_and_gradients_are_as_defined<float>(1e-5);
   values_and_gradients_are_as_defined<Bfloat16>(1.0 / 64);
+  rows_of_16_bits_are_as_good_as_widened_ones<Bfloat16>();
   optional_arguments_change_no_other_result();
   turns_draw_differently();
   sizes_that_do_not_fit_are_refused();

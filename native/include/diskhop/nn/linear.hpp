@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
 
 #include "diskhop/io/buffer.hpp"
 #include "diskhop/nn/activation.hpp"
@@ -37,18 +38,20 @@ struct MatrixProducts {
 /// of 256 rows uses the seed dropout.seed + its first row. x: (rows, in_dim); weight: (out_dim, in_dim); bias:
 /// (out_dim); all row-major. scratch: memory for float results before they are rounded, for the length of the call. The
 /// bits do not depend on num_threads. Throws std::invalid_argument if sizes do not match, std::bad_alloc. Value: float
-/// or Bfloat16.
-template <typename Value>
-void linear(const MatrixProducts& products, std::span<const Value> x, std::span<const Value> weight,
+/// or Bfloat16. Row: Value, or a 16-bit format for float, to which each turn's rows are widened: the bits are those of
+/// widened rows.
+template <typename Value, typename Row = Value>
+void linear(const MatrixProducts& products, std::span<const std::type_identity_t<Row>> x, std::span<const Value> weight,
             std::span<const Value> bias, std::size_t in_dim, const std::optional<Dropout>& dropout,
             std::span<Value> out, BufferPool& scratch, unsigned num_threads);
 
 /// Fills the gradients of x (if a weight is given), weight and bias, given that of out. left: the output of linear(),
 /// if it was rectified. scratch: memory for partial sums. Otherwise as linear().
-template <typename Value>
-void linear_backward(const MatrixProducts& products, std::span<const Value> grad, std::span<const Value> x,
-                     std::span<const Value> weight, std::size_t in_dim, std::span<const Value> left,
-                     const std::optional<Dropout>& dropout, std::span<Value> grad_x, std::span<float> grad_weight,
-                     std::span<float> grad_bias, BufferPool& scratch, unsigned num_threads);
+template <typename Value, typename Row = Value>
+void linear_backward(const MatrixProducts& products, std::span<const Value> grad,
+                     std::span<const std::type_identity_t<Row>> x, std::span<const Value> weight, std::size_t in_dim,
+                     std::span<const Value> left, const std::optional<Dropout>& dropout, std::span<Value> grad_x,
+                     std::span<float> grad_weight, std::span<float> grad_bias, BufferPool& scratch,
+                     unsigned num_threads);
 
 }  // namespace diskhop

@@ -26,7 +26,10 @@ _MOST_ROWS, _LEAST_ROWS = 4096, 64
 
 
 class Backend(Protocol):
-    """Linear layers from x, (rows, in_dim), by a weight of (out_dim, in_dim); operands and results of one dtype."""
+    """Linear layers from x, (rows, in_dim), by a weight of (out_dim, in_dim); operands and results of one dtype.
+
+    Where that is float32, x may have 16 bits: it is widened a few rows at a time, and never as a whole.
+    """
 
     def linear(
         self,
@@ -81,8 +84,9 @@ class InBlocks(ABC):
         scratch: BufferPool,
     ) -> None:
         """See Backend. Works block by block."""
+        widened = _memory_to_widen(x, weight.dtype, scratch)
         for rows in row_blocks(len(x)):
-            self._multiply_block(x[rows], weight, bias, out[rows])
+            self._multiply_block(_widen(x[rows], widened), weight, bias, out[rows])
             if rectifier is not None:
                 rectifier.rectify(out[rows], part=rows.start)
 
@@ -100,6 +104,7 @@ class InBlocks(ABC):
         """See Backend. Works block by block."""
         of_weight, of_bias = torch.zeros(grad.shape[1], x.shape[1]), torch.zeros(grad.shape[1])
         rectified = None if rectifier is None else empty(min(len(grad), _MOST_ROWS), grad.shape[1], grad.dtype)
+        widened = _memory_to_widen(x, grad.dtype, scratch)
         for rows in row_blocks(len(x)):
             grads = grad[rows]
             if rectifier is not None and rectified is not None and left is not None:
@@ -107,7 +112,7 @@ class InBlocks(ABC):
                 grads = rectified[: len(grads)]
             if of_x is not None and weight is not None:
                 self._multiply_block(grads, weight.t(), None, of_x[rows])
-            parts = self.parameter_gradients(_whole_block(grads), _whole_block(x[rows]))
+            parts = self.parameter_gradients(_whole_block(grads), _whole_block(_widen(x[rows], widened)))
             of_weight += parts[0]
             of_bias += parts[1]
         return of_weight, of_bias
@@ -130,6 +135,20 @@ def row_blocks(num_rows: int) -> Iterator[slice]:
             size //= 2
         yield slice(start, min(start + size, num_rows))
         start += size
+
+
+def _memory_to_widen(x: Tensor, dtype: torch.dtype, scratch: BufferPool) -> Tensor | None:
+    """Return memory for a block of rows of a dtype; None if they have it, or if there are none."""
+    num_rows = min(len(x), _MOST_ROWS)
+    if x.dtype == dtype or num_rows == 0:
+        return None
+    memory = torch.from_numpy(scratch.take(num_rows * x.shape[1] * dtype.itemsize))
+    return memory.view(dtype).view(num_rows, x.shape[1])
+
+
+def _widen(rows: Tensor, memory: Tensor | None) -> Tensor:
+    """Return the rows of a block, copied to the memory that is given."""
+    return rows if memory is None else memory[: len(rows)].copy_(rows)
 
 
 def _whole_block(rows: Tensor) -> Tensor:

@@ -23,6 +23,8 @@ from diskhop.nn.matmul.rectifier import Rectifier
 
 CPU = torch.device("cpu")
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# Rows that backends take next to float32.
+_WIDENED = (torch.float16, torch.bfloat16)
 
 # Activations, gradients and the kernels' scratch of usual mini-batches; larger memory is used too, but not all kept.
 _MOST_KEPT_BYTES = 1 << 30
@@ -83,8 +85,18 @@ class Products:
         out: Tensor = _Linear.apply(x, weight, bias, rectifier, self)  # type: ignore[no-untyped-call]
         return out
 
+    def operand(self, x: Tensor) -> Tensor:
+        """Return contiguous rows of any dtype as multiply() and gradients() take them.
+
+        Rows of 16 bits stay as they are where the core computes in float32: widened, they would take twice the memory
+        of a batch's features.
+        """
+        if x.dtype == self.dtype or (self.dtype == torch.float32 and x.dtype in _WIDENED and runs_core(x)):
+            return x.contiguous()
+        return self.empty(len(x), x.shape[1], self.dtype, x.device).copy_(x)
+
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None = None) -> Tensor:
-        """Compute linear() without gradients, for operands that have `dtype` already."""
+        """Compute linear() without gradients, for operands that have `dtype`; x is what operand() returns."""
         out = self.empty(len(x), len(weight), self.dtype, x.device)
         self._backend_for(x).linear(x, weight, bias, rectifier, out, self._pool)
         return out
@@ -95,7 +107,7 @@ class Products:
         """Return the gradients of x (None without a weight), weight and bias, from that of linear()'s result.
 
         left: that result, which only a rectifier needs.
-        Arguments and the first gradient have `dtype`, the others are float32.
+        Arguments and the first gradient have `dtype`, the others are float32. x is what operand() returns.
         """
         of_x = None if weight is None else self.empty(len(x), x.shape[1], self.dtype, x.device)
         of_weight, of_bias = self._backend_for(x).gradients(
@@ -128,7 +140,7 @@ class _Linear(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, products: Products
     ) -> Tensor:
         dtype = products.dtype
-        operand, weights = x.to(dtype).contiguous(), weight.to(dtype).contiguous()
+        operand, weights = products.operand(x), weight.to(dtype).contiguous()
         out = products.multiply(operand, weights, None if bias is None else bias.to(dtype), rectifier)
         ctx.save_for_backward(operand, weights, None if rectifier is None else out)
         ctx.rectifier, ctx.products, ctx.x_dtype = rectifier, products, x.dtype
