@@ -147,10 +147,10 @@ def test_a_layout_is_found_by_its_samples_and_others_are_told(dataset: Dataset, 
     first = pack(dataset, **options)
     assert [step["step"] for step in first.steps] == [
         "sample epoch 0",
+        "sample epoch 1",
         "copy rows in memory",
         "lay out epoch 0",
         "pack epoch 0",
-        "sample epoch 1",
         "lay out epoch 1",
         "pack epoch 1",
     ]

@@ -1,6 +1,6 @@
 """Packing before training: epochs are sampled, laid out and packed into a folder that training reads (DiskGNN).
 
-Every epoch's batches first go to a trace. By the first epoch's trace, the most accessed rows are chosen to stay in
+Every epoch's batches first go to a trace. By the traces of all epochs, the most accessed rows are chosen to stay in
 memory. The disk budget determines the length of segments. Then the batches are packed. pack_steps.py has the steps.
 """
 
@@ -62,9 +62,9 @@ def pack_epochs(
 ) -> Packed:
     """Make a packed layout in the plan's scratch folder, or find an earlier one there.
 
-    disk_bytes: bytes for the layout, and for a trace while it is made; None: half of the free space.
+    disk_bytes: bytes for the layout, and for the traces while it is made; None: half of the free space.
     log: called with a line per epoch: its disk space and reads.
-    executor: where epochs after the first are packed, as many at a time as fit the memory; None: here.
+    executor: where epochs are sampled and packed, as many at a time as fit the memory; None: here.
     Raises ConfigError for a disk budget too small, naming one that works, and DestinationError for a full disk. The
     same call later resumes after the last complete file.
     """
@@ -97,9 +97,10 @@ def pack_epochs(
             log=log,
             tools=TaskTools(engine, injector, BufferPool(_pool_bytes(plan)), executor=executor),
         )
+        if not builder.has_resident:
+            _run_elsewhere(builder, None)
         resident = builder.make_resident()
-        builder.pack_epoch(samples.epochs[0], resident)  # by the trace that the resident rows were chosen by
-        _pack_elsewhere(builder, resident)
+        _run_elsewhere(builder, resident)
         for epoch in samples.epochs:
             builder.pack_epoch(epoch, resident)
         builder.write_manifest(resident)
@@ -122,10 +123,11 @@ def _own_bytes(plan: SampledPlan, table: Table) -> dict[str, int]:
     return {**planned, "laying out": row_bytes * table.num_rows}
 
 
-def _pack_elsewhere(builder: LayoutBuilder, resident: NodeIds) -> None:
-    """Pack epochs that are missing in the processes of the executor, as many at a time as fit the memory.
+def _run_elsewhere(builder: LayoutBuilder, resident: NodeIds | None) -> None:
+    """Sample epochs in the processes of the executor, or pack those that are missing once the resident rows are known.
 
-    This process only waits, so one of them takes its part of the memory. None are packed if only one process fits.
+    As many run at a time as fit the memory. This process only waits, so one of them takes its part of the memory. None
+    do if only one process fits.
     """
     plan, tools, budget = builder.plan, builder.tools, builder.budget
     epochs = tuple(epoch for epoch in builder.samples.epochs if not builder.is_packed(epoch))
@@ -153,9 +155,7 @@ def _pack_elsewhere(builder: LayoutBuilder, resident: NodeIds) -> None:
         engine=tools.engine,
     )
     with budget.reserve("packing epochs", processes * process_bytes - held_bytes):
-        run_job(
-            job, builder.traces, tools, threads=processes, here=1, progress=partial(builder.progress, "packing epochs")
-        )
+        run_job(job, builder.traces, tools, threads=processes, here=1, progress=partial(builder.progress, job.title))
     steps, lines = job.take_notes()
     builder.steps += steps
     for line in lines:
@@ -171,6 +171,7 @@ def _key_text(
         "epochs": [(epoch, each.seeds_hash) for epoch, each in settings.items()],
         "batches": samples.num_batches,
         "rows in memory": plan.share.cache_rows,
+        "chosen by": "all epochs",
         "disk": disk_bytes,
     }
     return json.dumps(key, sort_keys=True)

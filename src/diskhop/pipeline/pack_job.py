@@ -26,11 +26,11 @@ from diskhop.stores.packed.layout import epoch_file
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PackJob:
-    """Epochs to pack, each once the resident rows are known.
+    """Epochs to sample, or to pack once the resident rows are known.
 
     epochs: the epochs.
     dataset, plan, samples, settings, disk_bytes, traces, folder, scratch: see LayoutBuilder.
-    resident: ids of the rows in memory.
+    resident: ids of the rows in memory; None to sample.
     budget_bytes, pool_bytes: memory of a process.
     engine: I/O engine.
     """
@@ -41,7 +41,7 @@ class PackJob:
     samples: Samples
     settings: dict[int, TraceSettings]
     disk_bytes: int
-    resident: NDArray[np.int64] = field(repr=False)
+    resident: NDArray[np.int64] | None = field(repr=False)
     traces: Path
     folder: Path
     scratch: Path
@@ -54,8 +54,13 @@ class PackJob:
         """See Job."""
         return len(self.epochs)
 
+    @property
+    def title(self) -> str:
+        """Name of the work, for progress."""
+        return "sampling epochs" if self.resident is None else "packing epochs"
+
     def run(self, number: int, count: Callable[[int], None]) -> None:
-        """Pack an epoch (see Job), and write its steps and lines for take_notes()."""
+        """Sample or pack an epoch (see Job), and write its steps and lines for take_notes()."""
         table = self.dataset.features()
         assert table is not None, "datasets without features are refused"
         lines: list[str] = []
@@ -75,7 +80,10 @@ class PackJob:
             tools=TaskTools(self.engine, pool=BufferPool(self.pool_bytes), writer=writer_name()),
         )
         epoch = self.epochs[number]
-        builder.pack_epoch(epoch, self.resident)
+        if self.resident is None:
+            builder.sample_epoch(epoch)
+        else:
+            builder.pack_epoch(epoch, self.resident)
         notes = _Notes(self._notes_path(epoch).name, json.dumps({"steps": builder.steps, "lines": lines}))
         run_tasks([notes], self.traces, builder.tools, threads=1)
 
@@ -93,7 +101,7 @@ class PackJob:
     def for_workers(self, share: Share) -> partial[PackJob]:
         """See jobs.py: processes map the resident rows."""
         facts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "resident"}
-        return partial(_open_job, SharedArray(self.resident), **facts)
+        return partial(_open_job, None if self.resident is None else SharedArray(self.resident), **facts)
 
     def _notes_path(self, epoch: int) -> Path:
         return self.traces / f"{epoch_file(epoch)}.notes"
@@ -110,5 +118,5 @@ class _Notes(NamedTuple):
         path.write_text(self.content)
 
 
-def _open_job(resident: SharedArray, **facts: Any) -> PackJob:
-    return PackJob(resident=resident.array, **facts)
+def _open_job(resident: SharedArray | None, **facts: Any) -> PackJob:
+    return PackJob(resident=None if resident is None else resident.array, **facts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -125,22 +125,33 @@ class LayoutBuilder:
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     def make_resident(self) -> NodeIds:
-        """Choose and copy the rows in memory by the trace of the first epoch, unless that is done; return the ids."""
-        if not (self.folder / HELD_IDS_FILE).exists():
-            first = self.samples.epochs[0]
-            self._run(_Step(HELD_IDS_FILE, partial(self._choose_resident, first, self._sampled(first))), self.folder)
+        """Choose and copy the rows in memory by the traces of all epochs, unless that is done; return the ids."""
+        if not self.has_resident:
+            traces = {epoch: self.sample_epoch(epoch) for epoch in self.samples.epochs}
+            self._run(_Step(HELD_IDS_FILE, partial(self._choose_resident, traces)), self.folder)
         resident: NodeIds = np.fromfile(self.folder / HELD_IDS_FILE, "<i8")
         self._run(_Step(HELD_FILE, partial(self._copy_resident, resident)), self.folder)
         return resident
+
+    @property
+    def has_resident(self) -> bool:
+        """Whether the rows in memory are chosen."""
+        return (self.folder / HELD_IDS_FILE).exists()
 
     def is_packed(self, epoch: int) -> bool:
         """Return whether an epoch is packed."""
         return (self.folder / epoch_file(epoch)).exists()
 
+    def sample_epoch(self, epoch: int) -> Path:
+        """Return the trace of an epoch; sample it if it is missing."""
+        trace = self._trace_path(epoch)
+        self._run(_Step(trace.name, partial(self._sample, epoch)), self.traces)
+        return trace
+
     def pack_epoch(self, epoch: int, resident: NodeIds) -> None:
         """Sample and pack an epoch, unless it is packed."""
         if not self.is_packed(epoch):
-            pack = _Step(epoch_file(epoch), partial(self._pack, epoch, self._sampled(epoch), resident))
+            pack = _Step(epoch_file(epoch), partial(self._pack, epoch, self.sample_epoch(epoch), resident))
             try:
                 self._run(pack, self.folder)
             except OSError:
@@ -153,12 +164,6 @@ class LayoutBuilder:
 
     def _trace_path(self, epoch: int) -> Path:
         return self.traces / f"trace-{epoch}.bin"
-
-    def _sampled(self, epoch: int) -> Path:
-        """Return the trace of an epoch; sample it if it is missing."""
-        trace = self._trace_path(epoch)
-        self._run(_Step(trace.name, partial(self._sample, epoch)), self.traces)
-        return trace
 
     def _run(self, step: _Step, folder: Path) -> None:
         run_tasks([step], folder, self.tools, threads=1)
@@ -192,12 +197,13 @@ class LayoutBuilder:
                 num_bytes = writer.num_bytes
         self._note(f"sample epoch {epoch}", time.perf_counter() - started, bytes_read, num_bytes)
 
-    def _choose_resident(self, epoch: int, trace_path: Path, path: Path) -> None:
-        """Write the ids of the rows that an epoch accesses most: memory saves the most reads there."""
+    def _choose_resident(self, traces: Mapping[int, Path], path: Path) -> None:
+        """Write the ids of the rows that all epochs access most: memory saves the most reads there."""
         counts = np.zeros(self.table.num_rows, np.uint32)
-        trace = self._open_trace(epoch, trace_path)
-        for index in range(len(trace)):
-            counts[trace.node_ids(index)] += 1
+        for epoch, trace_path in traces.items():
+            trace = self._open_trace(epoch, trace_path)
+            for index in range(len(trace)):
+                counts[trace.node_ids(index)] += 1
         most_accessed(counts, self.plan.share.cache_rows).astype("<i8").tofile(path)
 
     def _copy_resident(self, resident: NodeIds, path: Path) -> None:
