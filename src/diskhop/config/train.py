@@ -43,7 +43,8 @@ LEARNED = "learned"
 DIRECTIONS = ("in", "out", "both")
 SUBGRAPHS = ("directional", "bidirectional", "induced")
 SHUFFLES = (AUTO, "rows", "chunks")
-PLACEMENTS = (AUTO, "memory", "disk")
+ON_DEVICE = "device"
+PLACEMENTS = (AUTO, ON_DEVICE, "memory", "disk")
 TABLE_DTYPES = ("float32", "float16", "bfloat16")
 
 MODELS_WITH_HEADS = ("gat", "hoga")
@@ -213,8 +214,8 @@ class TrainConfig(LearningConfig):
         LearningConfig.check(self)
         if not self.ON_DEVICE and self.device not in (AUTO, CPU):
             raise ConfigError(
-                f"--device {self.device} is for {SampledConfig.SUBJECT} on nodes of one type, not for {self.SUBJECT}: "
-                "use --device cpu"
+                f"--device {self.device} is for {SampledConfig.SUBJECT} and {HopConfig.SUBJECT} on nodes, not for "
+                f"{self.SUBJECT}: use --device cpu"
             )
         if self.lr_schedule == PLATEAU and not self.evaluate:
             raise ConfigError("--lr-schedule plateau needs validation: remove --no-eval, or use --lr-schedule cosine")
@@ -373,6 +374,7 @@ class HopConfig(TrainConfig):
     """A run of sgc, sign or hoga, on hop tables that are computed before training."""
 
     SUBJECT: ClassVar[str] = "sgc, sign, hoga"
+    ON_DEVICE: ClassVar[bool] = True
 
     hops: int = option(help="Hops over which features are aggregated.", rule=_DEPTH, panel="Sampling", shown="3")
     operators: tuple[str, ...] = option(
@@ -407,7 +409,7 @@ class HopConfig(TrainConfig):
         shown="as --batch-size, or fewer where neighbouring rows share a class",
     )
     placement: str = option(
-        help="Where hop tables are read from during training.",
+        help="Where hop tables are read from during training; device: the memory of --device.",
         rule=one_of(PLACEMENTS),
         panel="Storage",
         shown="auto",
@@ -416,5 +418,7 @@ class HopConfig(TrainConfig):
     def check(self) -> None:
         """Check what options mean together."""
         TrainConfig.check(self)
+        if self.placement == ON_DEVICE and self.device == CPU:
+            raise ConfigError("--placement device needs a GPU: add --device cuda, or use --placement memory")
         if self.edge_weights == USE and self.direction != "in":
             raise ConfigError(WEIGHTS_NEED_IN.format(self.direction))

@@ -25,6 +25,14 @@ def device_of(wanted: torch.device | str | None) -> torch.device | None:
     return None if chosen.name == CPU else torch.device(chosen.name)
 
 
+def memory_for_rows(device: torch.device) -> int:
+    """Return the bytes of a device that rows may take unless users say: half of what is free; the model needs some."""
+    if device.type != "cuda":
+        return 0
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    return free_bytes // 2
+
+
 def delivered_on(device: torch.device) -> Destination:
     """Return the destination of batches that a loader makes. The caller has reserved RING_BYTES."""
     return Destination(DeviceCopies(device), _move_prepared)

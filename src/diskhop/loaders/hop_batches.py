@@ -17,11 +17,10 @@ from diskhop.hops.read.nodes import TableNodes, TableRows
 from diskhop.hops.read.order import RowOrder
 from diskhop.hops.read.rows import BatchBuffer, RowSource, Ticket
 from diskhop.hops.tables import HopTables
+from diskhop.loaders.hop_delivery import DTYPES, DeviceSource
 from diskhop.loaders.turns import PassTurns
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.process import OwnerProcess
-
-_TORCH_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,9 +135,13 @@ class HopBatches:
                 raise StopIteration
             number, rows, buffer, _ = self._in_flight.popleft()
             self._used = buffer
+        if isinstance(source, DeviceSource):
+            x = source.take(buffer)
+        else:
+            x = torch.from_numpy(buffer.values(len(rows))).view(DTYPES[opened.tables.dtype])
         return HopBatch(
             number=number,
-            x=torch.from_numpy(buffer.values(len(rows))).view(_TORCH_DTYPES[opened.tables.dtype]),
+            x=x,
             rows=rows,
             table_nodes=opened.nodes,
             counts=counts,

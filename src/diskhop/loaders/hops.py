@@ -17,26 +17,30 @@ from types import TracebackType
 from typing import Any, get_args
 
 import numpy as np
+import torch
 
 from diskhop._native import BufferPool, Engine
 from diskhop.batches.trace import hash_seeds
-from diskhop.budget import Budget
+from diskhop.budget import Budget, parse_sizes
 from diskhop.config.options import check_arguments, check_options, require, require_known
 from diskhop.config.train import HopConfig
 from diskhop.disk.probe import remembered_model
 from diskhop.errors import ConfigError
 from diskhop.hops.read.nodes import TableNodes, TableRows
 from diskhop.hops.read.order import Shuffle, order_bytes, row_order
-from diskhop.hops.read.placement import Place, Placement, loader_bytes, place_tables
+from diskhop.hops.read.placement import DeviceRoom, Place, Placement, device_bytes, loader_bytes, place_tables
 from diskhop.hops.read.rows import BatchBuffer, DiskRows, MemoryRows, RowSource
 from diskhop.hops.tables import HopTables, open_hop_tables
 from diskhop.io.engine import open_engine
 from diskhop.io.locks import shared_directory
 from diskhop.loaders.checks import budget_of, require_texts, whole_numbers
+from diskhop.loaders.destination import device_of, memory_for_rows
 from diskhop.loaders.hop_batches import HopBatch, HopBatches, OpenTables
+from diskhop.loaders.hop_delivery import CopiedRows, DeviceRows, DeviceSource
 from diskhop.loaders.node_arrays import node_array, require_distinct
 from diskhop.loaders.progress import Progress
 from diskhop.loaders.shares import LoaderShare, PassNumbers
+from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.process import OwnerProcess
 from diskhop.sampling.seeds import count_batches
@@ -55,13 +59,16 @@ class HopLoader:
     shuffle: 'rows' (SGD-RR), 'chunks' (SGD-CR) or 'none'; default: rows in memory, chunks on disk.
     chunk_rows: adjacent rows per chunk; default: the batch size.
     which: indexes in `tables.files`, as [-1] for the last; default: all.
-    place: 'memory' to load the tables whole, or 'disk'; default: memory if they fit.
+    place: 'device' or 'memory' to load the tables whole there, or 'disk'; default: the first of these that they fit.
     memory: a Budget, bytes, or a size such as '2GB'; default: half of the free memory.
     num_buffers: batches in memory; 2 reads one batch while the other is used, 1 reads none ahead.
     engine: the I/O engine.
     threads: threads that copy rows; default: half of the cores.
     seed: random seed of shuffling.
     node_rows: rows of the dataset in place of nodes, for code that has them; the loader is this process's alone.
+    device: where batches are delivered, 'cuda', 'cuda:N' or 'auto' (a GPU if there is one), while the one before is
+        used. Default: memory, which 'cpu' means too.
+    device_memory: bytes, or a size such as '8GB', of the device that tables may take; default: half of what is free.
     num_replicas, rank: as torch's DistributedSampler has them; default: those of the process group, if there is one.
 
     The same seed gives the same batches, bit for bit, from memory and disk. Every pass over the loader is the next
@@ -87,11 +94,14 @@ class HopLoader:
         threads: int | None = None,
         seed: int = 0,
         node_rows: NodeRows | None = None,
+        device: torch.device | str | None = None,
+        device_memory: int | str | None = None,
         num_replicas: int | None = None,
         rank: int | None = None,
     ) -> None:
         check_options({"batch_size": batch_size, "seed": seed}, "HopLoader", (HopConfig,))
         check_arguments("HopLoader", HopConfig, chunk_rows=chunk_rows, threads=threads)
+        self._device = device_of(device)
         (num_buffers,) = whole_numbers("num_buffers", [num_buffers], "2")
         require(num_buffers >= 1, "num_buffers", "at least 1", num_buffers, "for example num_buffers=2")
         require_texts(place=place, shuffle=shuffle, engine=None if isinstance(engine, Engine) else engine)
@@ -114,7 +124,7 @@ class HopLoader:
             self.rows = self.rows_of_node_rows(node_rows)
         else:
             self.rows = np.arange(self.tables.num_rows) if nodes is None else self.rows_of(nodes)
-        needed = self._place(len(self.rows), num_buffers, place, shuffle)
+        needed = self._place(len(self.rows), num_buffers, place, shuffle, device_memory)
         with ExitStack() as opened:
             opened.enter_context(shared_directory(self.tables.path))
             for name, num_bytes in needed.items():
@@ -123,7 +133,14 @@ class HopLoader:
             self._exit = opened.pop_all()
         self._share.settle(self._arguments, "nodes")
 
-    def _place(self, num_rows: int, num_buffers: int, place: Place | None, shuffle: Shuffle | None) -> dict[str, int]:
+    def _place(
+        self,
+        num_rows: int,
+        num_buffers: int,
+        place: Place | None,
+        shuffle: Shuffle | None,
+        device_memory: int | str | None,
+    ) -> dict[str, int]:
         """Choose where the tables are, and return the bytes to reserve by name. Raises BudgetError."""
         shape, num_tables = self.tables.shape, len(self.which)
         in_memory, on_disk = (
@@ -136,10 +153,21 @@ class HopLoader:
             memory_bytes=self.budget.available_bytes,
             place=place,
             shuffle=shuffle,
+            device=self._room(num_buffers, place, device_memory),
         )
-        needed = {**(in_memory if self.placement.place == "memory" else on_disk), "hop rows": rows_bytes}
+        ring = {} if self._device is None else {"transfer buffers": RING_BYTES}
+        needed = {**(in_memory if self.placement.place == "memory" else on_disk), "hop rows": rows_bytes, **ring}
         self.budget.require({**needed, "row order": order_bytes(num_rows, self.placement.shuffle, self.chunk_rows)})
         return needed
+
+    def _room(self, num_buffers: int, place: Place | None, device_memory: int | str | None) -> DeviceRoom | None:
+        """Return the device's memory for tables; None without a device."""
+        if self._device is None:
+            require(place != "device", "place", "'memory' or 'disk' without a device", place, "add device='cuda'")
+            return None
+        needed = device_bytes(self.tables.shape, len(self.which), self.batch_size, num_buffers)
+        free = parse_sizes(device_memory=device_memory).get("device_memory_bytes")
+        return DeviceRoom(needed, memory_for_rows(self._device) if free is None else free)
 
     def _open(self, num_buffers: int, engine: Engine | str, num_threads: int) -> None:
         """Open the tables where they were placed, and allocate the buffers."""
@@ -159,7 +187,16 @@ class HopLoader:
             )
         batch_rows = min(self.batch_size, self.tables.num_rows)
         buffers = [BatchBuffer(pool, len(self.which), batch_rows, self.tables.shape) for _ in range(num_buffers)]
+        if self._device is not None:
+            source = self._delivered(source, buffers[0], batch_rows, DeviceCopies(self._device))
         self._opened = OpenTables(self.tables, self._nodes, source, num_buffers, buffers, self._process)
+
+    def _delivered(self, source: RowSource, buffer: BatchBuffer, batch_rows: int, copies: DeviceCopies) -> DeviceSource:
+        """Return a source on the device, of tables that are there or in memory."""
+        dtype = self.tables.dtype
+        if self.placement.place == "device":
+            return DeviceRows(source, buffer, batch_rows, self.tables.shape, dtype, copies)
+        return CopiedRows(source, dtype, copies)
 
     def __len__(self) -> int:
         """Number of batches per epoch, of this process."""

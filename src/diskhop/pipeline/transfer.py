@@ -7,7 +7,7 @@ torch.device: on the CPU the same code runs, and copies at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -94,18 +94,35 @@ class DeviceCopies:
 
         rows: of the tensor, in their order; None: all.
         """
-        assert tensor.device.type == "cpu", "batches are made in memory"
-        with self._on_stream():
-            num_rows = tensor.shape[:1] if rows is None else (len(rows),)
-            out = torch.empty((*num_rows, *tensor.shape[1:]), dtype=tensor.dtype, device=self.device)
-        self._copied.append(out)
-        if out.numel() == 0:
-            return out
-        into = out.view(-1).view(torch.uint8)
         if rows is None:
-            self._send_bytes(_bytes_of(tensor.contiguous()), into)
-        else:
+            out = self.empty(tensor.shape, tensor.dtype)
+            self.send(tensor, out)
+            return out
+        out = self.empty((len(rows), *tensor.shape[1:]), tensor.dtype)
+        if out.numel():
+            into = out.view(-1).view(torch.uint8)
             self._send_rows(_bytes_of(tensor.contiguous()).reshape(len(tensor), -1), rows, into)
+        return out
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return an uninitialised tensor on the device for send(); finish() counts it among those copied."""
+        with self._on_stream():
+            out = torch.empty(tuple(shape), dtype=dtype, device=self.device)
+        self._copied.append(out)
+        return out
+
+    def send(self, tensor: Tensor, into: Tensor) -> None:
+        """Copy a tensor into one on the device of the same shape and dtype, whose memory is contiguous; see copy()."""
+        assert tensor.device.type == "cpu", "batches are made in memory"
+        if tensor.numel():
+            self._send_bytes(_bytes_of(tensor.contiguous()), into.view(-1).view(torch.uint8))
+
+    def pick(self, tensor: Tensor, rows: NDArray[np.int64], dim: int) -> Tensor:
+        """Return rows of a tensor that is on the device, along one of its dimensions; see copy()."""
+        index = self.copy(torch.from_numpy(rows))
+        with self._on_stream():
+            out = tensor.index_select(dim, index)
+        self._copied.append(out)
         return out
 
     def finish(self) -> Arrival:

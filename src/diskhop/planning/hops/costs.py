@@ -19,13 +19,18 @@ from diskhop.planning.measure import measure_copy_seconds
 from diskhop.plans import Prediction
 
 
-def hop_step_seconds(dataset: Dataset, config: HopConfig, shape: TableShape, num_tables: int) -> float:
-    """Measure the seconds of a training step on one batch of rows of num_tables tables."""
-    x = torch.full((num_tables, min(config.batch_size, shape.num_rows), shape.dim), 0.01)
+def hop_step_seconds(
+    dataset: Dataset, config: HopConfig, shape: TableShape, num_tables: int, device: torch.device | None = None
+) -> float:
+    """Measure the seconds of a training step on one batch of rows of num_tables tables.
+
+    device: where the model computes; None: in memory.
+    """
+    x = torch.full((num_tables, min(config.batch_size, shape.num_rows), shape.dim), 0.01, device=device)
     num_outputs = dataset.num_outputs
-    with reproducible(config.threads):
+    with reproducible(config.threads, device):
         make_model = partial(build_hop_model, config, shape.dim, num_tables, num_outputs)
-        return measure_step_seconds(make_model, config.lr, (x,))
+        return measure_step_seconds(make_model, config.lr, (x,), device)
 
 
 def predict_hops(
@@ -54,7 +59,7 @@ def predict_hops(
     compute_seconds = own_batches * step_seconds
     cores_seconds = compute_seconds + copy_seconds / config.threads
     rate = disk.sequential_read_bytes_per_second
-    if placement.place == "memory":
+    if placement.place != "disk":
         return Prediction(
             epoch_seconds=cores_seconds,
             io_seconds=0.0,

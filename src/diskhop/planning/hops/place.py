@@ -13,10 +13,11 @@ from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.read.order import Shuffle, order_bytes
-from diskhop.hops.read.placement import Place, Placement, loader_bytes, place_tables
+from diskhop.hops.read.placement import DeviceRoom, Place, Placement, loader_bytes, place_tables
 from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec
 from diskhop.hops.tables import TableShape
 from diskhop.io.engine import OpenedEngine
+from diskhop.pipeline.transfer import RING_BYTES
 from diskhop.planning.options import describe_division
 from diskhop.plans import HopPlan
 from diskhop.sampling.seeds import SplitSeeds
@@ -90,11 +91,12 @@ def place_hops(
     model_bytes: int,
     budget: Budget,
     compared: Place | None = None,
+    device: DeviceRoom | None = None,
 ) -> tuple[dict[str, int], Placement]:
     """Place the tables, and return the bytes to reserve by name.
 
     model_bytes: measured memory of a training step. compared: the place to plan for, of those that the configuration
-    allows; None for the one to take. Raises BudgetError.
+    allows; None for the one to take. device: memory of the one that computes; None: the CPU does. Raises BudgetError.
     """
     num_train = len(seeds.train)
     measured = {_MEASURED_ROWS: sum(ids.nbytes for ids in (seeds.valid, seeds.test) if ids is not None)}
@@ -103,6 +105,7 @@ def place_hops(
     def needed(place: Place, shuffle: Shuffle) -> dict[str, int]:
         return {
             **loader_bytes(shape, num_tables, config.batch_size, place),
+            **({} if device is None else {"transfer buffers": RING_BYTES}),
             "hop rows": 8 * num_train,
             "row order": order_bytes(num_train, shuffle, config.chunk_rows),
             **measured,
@@ -115,6 +118,7 @@ def place_hops(
         place=compared if config.placement == AUTO else cast(Place, config.placement),
         is_requested=config.placement != AUTO,
         shuffle=shuffle,
+        device=device,
     )
     reserved = needed(placement.place, placement.shuffle)
     budget.require(reserved)

@@ -10,11 +10,11 @@ from typing import Literal
 
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
-from diskhop.config.train import HopConfig
+from diskhop.config.train import ON_DEVICE, HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_path
 from diskhop.disk.model import DiskModel
-from diskhop.errors import BudgetError
+from diskhop.errors import BudgetError, ConfigError
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.prepare import plan_tables
 from diskhop.hops.tables import TableShape
@@ -76,6 +76,8 @@ def rank_placements(
     name. held_once: names of those that all processes have in one copy. Raises ConfigError, and BudgetError where
     neither placement fits.
     """
+    if config.placement == ON_DEVICE:
+        raise ConfigError("plans of hop models compare tables in memory and on disk: remove --placement device")
     shape = tables.shape
     num_read = len(hops_read(config.model, tables.num_tables))
     step_seconds = hop_step_seconds(dataset, config, shape, num_read)

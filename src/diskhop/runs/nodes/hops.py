@@ -14,14 +14,15 @@ from torch import Tensor
 from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
-from diskhop.config.train import HopConfig
+from diskhop.config.train import ON_DEVICE, HopConfig
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model
 from diskhop.hops.make.propagate import Propagated, propagate
-from diskhop.hops.read.placement import Placement
+from diskhop.hops.read.placement import DeviceRoom, Placement, device_bytes
 from diskhop.hops.tables import HopTables
 from diskhop.io.engine import open_engine
+from diskhop.loaders.destination import memory_for_rows
 from diskhop.loaders.hop_batches import HopBatches
 from diskhop.loaders.hops import HopLoader
 from diskhop.nn.dry_run import measure_step
@@ -30,6 +31,7 @@ from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
 from diskhop.planning.hops.place import _MEASURED_ROWS, hop_plan, place_hops, propagation_spec
 from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
+from diskhop.runs.devices import device_errors, device_of
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import HELD_ONCE
@@ -62,26 +64,33 @@ def prepare_hops(
         tables = propagated.tables
         which = hops_read(config.model, tables.num_tables)
         num_outputs = dataset.num_outputs
-        model_bytes = 0
-        if config.placement == AUTO:
+        model_bytes, device = 0, device_of(config)
+        if config.placement == AUTO and device is None:
             batch = torch.zeros(len(which), min(config.batch_size, tables.num_rows), tables.dim)
             model_bytes = measure_step(partial(build_hop_model, config, tables.dim, len(which), num_outputs), batch)
-        reserved, placement = place_hops(config, task.seeds, tables.shape, len(which), model_bytes, budget)
+        room = None
+        if device is not None:
+            needed = device_bytes(tables.shape, len(which), config.batch_size)
+            room = DeviceRoom(needed, memory_for_rows(device))
+        reserved, placement = place_hops(config, task.seeds, tables.shape, len(which), model_bytes, budget, device=room)
     held_too = {**task.held, **reserved}
     path, shape = str(tables.path), tables.shape
     plan = hop_plan(config, path, shape, len(which), placement, held_too, HELD_ONCE, budget, opened)
-    step_seconds = hop_step_seconds(dataset, config, tables.shape, len(which))
+    with device_errors(device, config):
+        step_seconds = hop_step_seconds(dataset, config, tables.shape, len(which), device)
     model = remembered_model(tables.path, opened.engine.name)
     num_train = len(task.seeds.train)
     predicted = predict_hops(config, tables.shape, len(which), placement, num_train, step_seconds, model, budget)
     plan = replace(plan, predicted=predicted)
-    planned = replace(config, engine=plan.engine, placement=plan.placement, shuffle=plan.shuffle)
+    planned = replace(config, engine=plan.engine, shuffle=plan.shuffle)
+    if plan.placement != ON_DEVICE:  # a run may be resumed without one
+        planned = replace(planned, placement=plan.placement)
 
     @contextmanager
     def open_feed(_model: HopNetwork) -> Iterator[Feed]:
         with (
             budget.reserve(_MEASURED_ROWS, reserved[_MEASURED_ROWS]),
-            _open_loader(tables, which, task.seeds, planned, placement, budget, opened.engine) as loader,
+            _open_loader(tables, which, task.seeds, planned, placement, budget, opened.engine, device) as loader,
         ):
             yield HopFeed(loader, task.seeds, planned.max_batches)
 
@@ -93,6 +102,7 @@ def prepare_hops(
         make_model=partial(build_hop_model, planned, tables.dim, len(which), num_outputs),
         open=open_feed,
         preparation={"preparation": steps, "preparation_seconds_per_epoch": seconds / config.epochs} if steps else {},
+        device=device,
     )
 
 
@@ -120,6 +130,7 @@ def _open_loader(
     placement: Placement,
     budget: Budget,
     engine: Engine,
+    device: torch.device | None,
 ) -> HopLoader:
     """Open the loader of the training nodes' rows."""
     return HopLoader(
@@ -134,6 +145,7 @@ def _open_loader(
         engine=engine,
         threads=config.threads,
         seed=config.seed,
+        device=device,
     )
 
 

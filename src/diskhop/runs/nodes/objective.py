@@ -79,11 +79,15 @@ class Objective:
 
     labels: of all nodes; see NodeSet.label_rows().
     scaling: units of values; None for other outputs.
+    device: where the model computes; None: in memory.
     """
 
-    def __init__(self, labels: NDArray[Any], loss: NodeLoss, scaling: Scaling | None) -> None:
+    def __init__(
+        self, labels: NDArray[Any], loss: NodeLoss, scaling: Scaling | None, device: torch.device | None = None
+    ) -> None:
         self.labels = labels
         self.scaling = scaling
+        self._device = device
         self._loss = loss
 
     def loss(self, outputs: Tensor, batch: Batch) -> BatchLoss:
@@ -107,7 +111,7 @@ class Objective:
             labels = batch.delivered.labels
             return labels if self.scaling is None else self.scaling.standardised_tensor(labels)
         rows = self.labels[batch.nodes]
-        return torch.from_numpy(rows if self.scaling is None else self.scaling.standardised(rows))
+        return torch.from_numpy(rows if self.scaling is None else self.scaling.standardised(rows)).to(self._device)
 
 
 def make_objective(
@@ -125,13 +129,13 @@ def make_objective(
     assert task.labels is not None, "a task without labels is only planned"
     train = task.labels[task.seeds.train]
     if config.task == REGRESSION:
-        return Objective(task.labels, ValueLoss(is_absolute=config.loss == MAE), scaling or Scaling.of(train))
+        return Objective(task.labels, ValueLoss(is_absolute=config.loss == MAE), scaling or Scaling.of(train), device)
     gamma = config.focal_gamma if config.loss == FOCAL else 0.0
     weights = _class_weights(config, dataset, train)
     if weights is not None:
         weights = weights.to(device)
     kind = ClassLoss if config.task == CLASSIFICATION else TaskLoss
-    return Objective(task.labels, kind(weights, focal_gamma=gamma, smoothing=config.label_smoothing), None)
+    return Objective(task.labels, kind(weights, focal_gamma=gamma, smoothing=config.label_smoothing), None, device)
 
 
 def require_task(config: TrainConfig, dataset: Dataset) -> None:
