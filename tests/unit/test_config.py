@@ -94,7 +94,7 @@ def test_what_cannot_work_is_refused(changes: dict[str, Any], complaint: str) ->
         ({"direction": "up"}, "direction must be one of in, out, both, got 'up'"),
         ({"dtype": "int8"}, "dtype must be one of float32, float16, bfloat16, got 'int8'"),
         ({"shuffle": "columns"}, "shuffle must be one of auto, rows, chunks, got 'columns'"),
-        ({"placement": "cloud"}, "placement must be one of auto, memory, disk, got 'cloud'"),
+        ({"placement": "cloud"}, "placement must be one of auto, device, memory, disk, got 'cloud'"),
         ({"chunk_rows": 0}, "chunk_rows must be from 1 to 2147483647, got 0"),
         ({"model": "hoga", "hidden": 12}, "hidden must be a multiple of 8 heads, got 12"),
     ],
