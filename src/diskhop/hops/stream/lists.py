@@ -126,13 +126,15 @@ def indptr_parts(
     at_once = max(1, _INDPTR_ROWS // part_rows) * part_rows
     known_first, known_stop = 0, 0
     indptr: NDArray[np.int64] = np.zeros(0, np.int64)
-    for first in firsts:
-        last = min(first + part_rows, stop)
-        if not known_first <= first < last <= known_stop:
-            known_first, known_stop = first, min(first + at_once, stop)
-            offset = lists.indptr_offset + 8 * first
-            indptr = np.fromfile(lists.indptr_path, "<i8", known_stop - first + 1, offset=offset)
-        yield first, indptr[first - known_first : last - known_first + 1]
+    with lists.indptr_path.open("rb", buffering=0) as file:
+        for first in firsts:
+            last = min(first + part_rows, stop)
+            if not known_first <= first < last <= known_stop:
+                known_first, known_stop = first, min(first + at_once, stop)
+                indptr = np.empty(known_stop - first + 1, np.int64)
+                file.seek(lists.indptr_offset + 8 * first)
+                file.readinto(indptr.data)
+            yield first, indptr[first - known_first : last - known_first + 1]
 
 
 def _slot_bytes(num_stretch_edges: int, index_bytes: int, num_edges: int) -> int:

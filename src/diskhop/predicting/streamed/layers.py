@@ -175,13 +175,21 @@ class MeanLayer(StreamedLayer):
     @property
     def puts_in_place(self) -> bool:
         """See StreamedLayer."""
-        is_product = self.is_rectified or (self.aggregates_first and self._is_last)
-        return self._shortcut is None and is_product and self._both.puts_in_place
+        if self._shortcut is not None:
+            return False
+        if not self.aggregates_first:
+            return self._is_last
+        return (self.is_rectified or self._is_last) and self._both.puts_in_place
 
     def put(self, out: SplitColumns, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> bool:
         """See StreamedLayer."""
         if not self.puts_in_place:
             return super().put(out, sums, own, degrees)
+        if not self.aggregates_first:
+            (array,) = out.arrays  # outputs are one band
+            rows = torch.from_numpy(array)
+            self._add_up(rows, sums, own, degrees)
+            return may_be_finite(rows)
         return self._both.put(out, *self._operands(sums, own, degrees), rectifies=self.is_rectified)
 
     def put_before(self, out: Mapping[str, SplitColumns], hidden: Tensor) -> bool:
@@ -207,9 +215,14 @@ class MeanLayer(StreamedLayer):
     def _after(self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> Tensor:
         if not self.aggregates_first:
             out = torch.empty(len(degrees), self.out_dim)
-            sums.copy_to(out, degrees.clamp(min=1))
-            return out.add_(own[_OWN].joined())
+            self._add_up(out, sums, own, degrees)
+            return out
         return self._both.of(*self._operands(sums, own, degrees), rectifies=self.is_rectified)
+
+    def _add_up(self, out: Tensor, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> None:
+        """Fill rows with the means of products, and the rows' own."""
+        sums.copy_to(out, degrees.clamp(min=1))
+        out.add_(own[_OWN].joined())
 
     def _operands(
         self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor
