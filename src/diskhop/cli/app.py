@@ -150,7 +150,7 @@ def run(arguments: list[str]) -> int:
 
 @cache
 def _build(num_commands: int) -> Any:
-    """Build the command line of the commands imported so far, which takes tens of milliseconds, once for each number."""
+    """Build the command line of the commands imported so far, once for each number: it takes tens of milliseconds."""
     return get_command(app)
 
 
