@@ -13,13 +13,17 @@ from torch import Tensor
 
 import diskhop
 from diskhop.nn.kernels import triton_softmax, triton_sums
+from diskhop.nn.kernels.assembly import assembly_reference
+from diskhop.nn.kernels.leveled_rows import LeveledRows
 from diskhop.nn.kernels.lists import NeighborLists
 from diskhop.nn.kernels.softmax import gradient_reference, softmax_reference
 from diskhop.nn.kernels.sums import products_reference, sums_reference
+from diskhop.nn.kernels.triton_assembly import assemble_by_triton
 from diskhop.nn.models import LAYERS, Block, build_model
 from tests.examples import examples
 from tests.mini_batches import assert_same_batches
 from tests.runs import small_graph
+from tests.unit.test_device_rows import DTYPES, leveled
 from tests.unit.test_kernels import EPSILON, Case, by_head, cases
 from tests.unit.test_models import IN_DIM, OUT_DIM, Graph, make_config
 
@@ -86,6 +90,19 @@ def test_products_and_softmax_are_the_references(case: Case) -> None:
     gradient = triton_softmax.gradient_by_triton(weights.to(DEVICE), grad.to(DEVICE), lists).cpu()
     expected = gradient_reference(weights, grad, case.lists)
     torch.testing.assert_close(gradient, expected, rtol=64 * EPSILON, atol=64 * EPSILON)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_assembled_rows_are_the_references_also_from_pinned_memory(dtype: torch.dtype) -> None:
+    rows, values = leveled(dtype, 37, (50, 60, 70), seed=1)
+    there = LeveledRows(rows.device.to(DEVICE), rows.host.pin_memory(), rows.staged.to(DEVICE))
+    indices = torch.randint(0, 180, (400,), generator=torch.Generator().manual_seed(0))
+    starts = torch.tensor([0, 50, 110])
+    levels = torch.bucketize(indices, starts, right=True) - 1
+    addresses = (levels << 48) | (indices - starts[levels])
+    found = assemble_by_triton(there, addresses.to(DEVICE))
+    assert torch.equal(found.cpu(), values[indices])
+    assert torch.equal(assembly_reference(there, addresses.to(DEVICE)), found)
 
 
 @pytest.mark.parametrize("name", LAYERS)

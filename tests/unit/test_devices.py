@@ -97,6 +97,7 @@ import importlib, pkgutil, sys
 import diskhop.nn.kernels as kernels
 names = [f"{kernels.__name__}.{module.name}" for module in pkgutil.iter_modules(kernels.__path__)]
 names += ["diskhop.nn.devices", "diskhop.pipeline.transfer", "diskhop.loaders.destination"]
+names += ["diskhop.loaders.hop_delivery", "diskhop.runs.devices", "diskhop.runs.nodes.delivery"]
 for name in names:
     if ".triton_" not in name:
         sys.modules["triton"] = None

@@ -1,0 +1,75 @@
+"""Where each row of a feature table lies for a GPU: on the device, in pinned memory, or on disk (DiskGNN, section 4).
+
+The rows that are accessed most lie on the device, the next ones in pinned memory that the device reads by itself. All
+others are read from disk for every batch, and arrive staged. An *address* names the place of a row:
+
+    level << 48 | index      level: DEVICE, HOST or STAGED; index: the row's, in the memory of that level
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.policies.static import most_accessed
+from diskhop.protocols import NodeIds
+
+DEVICE, HOST, STAGED = range(3)
+LEVEL_SHIFT = 48
+_INDEX_MASK = (1 << LEVEL_SHIFT) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowLevels:
+    """Rows of a table by the memory that they lie in.
+
+    device: ids of the rows on the device, ascending.
+    host: ids of those in pinned memory, ascending.
+    """
+
+    device: NodeIds
+    host: NodeIds
+
+
+def place_rows(counts: NDArray[Any], device_rows: int, host_rows: int) -> RowLevels:
+    """Place the most accessed rows on the device and the next ones in pinned memory; ties to the lower id.
+
+    counts: accesses of each row of the table in a trace. device_rows, host_rows: rows that the two have room for. A row
+    without accesses is placed nowhere.
+    """
+    device = most_accessed(counts, device_rows)
+    left = counts.copy()
+    left[device] = 0
+    return RowLevels(device, most_accessed(left, host_rows))
+
+
+def address_table(levels: RowLevels, num_rows: int) -> NDArray[np.int64]:
+    """Return the address of each row of a table, int64 (num_rows); -1 for a row that is read from disk."""
+    addresses = np.full(num_rows, -1, np.int64)
+    for level, ids in ((DEVICE, levels.device), (HOST, levels.host)):
+        addresses[ids] = (level << LEVEL_SHIFT) | np.arange(len(ids))
+    return addresses
+
+
+def batch_addresses(table: NDArray[np.int64], node_ids: NodeIds) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the address of each row of a batch, int64 (nodes), and the positions of those that are staged, ascending.
+
+    Row i of the staged ones is the batch's row at position i of the second array.
+    """
+    addresses = table[node_ids]
+    staged = np.flatnonzero(addresses < 0)
+    addresses[staged] = (STAGED << LEVEL_SHIFT) | np.arange(len(staged))
+    return addresses, staged
+
+
+def level_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the level of each address."""
+    return addresses >> LEVEL_SHIFT
+
+
+def index_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the index of each address in the memory of its level."""
+    return addresses & _INDEX_MASK
