@@ -81,11 +81,11 @@ def leveled(
     total = sum(num_rows)
     if dtype != torch.int8:
         memory = torch.randn(total, dim, generator=generator).to(dtype)
-        return LeveledRows(*torch.split(memory, num_rows)), memory
+        return LeveledRows(*torch.split(memory, list(num_rows))), memory
     values = torch.randint(-128, 128, (total, dim), generator=generator, dtype=torch.int8)
     scales = torch.randn(total, 1, generator=generator)
     memory = torch.cat([values, scales.view(torch.int8)], dim=1)
-    return LeveledRows(*(part.contiguous() for part in torch.split(memory, num_rows))), values.float() * scales
+    return LeveledRows(*(part.contiguous() for part in torch.split(memory, list(num_rows)))), values.float() * scales
 
 
 @pytest.mark.parametrize("by_triton", [False, pytest.param(True, marks=BY_INTERPRETER)], ids=["torch", "triton"])
