@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from diskhop.budget import Budget
 from diskhop.cli import run
+from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.encoding import FEATURE_DTYPES, decode_rows, encode_rows
 from diskhop.errors import ConfigError
 from diskhop.exporting.formats import EXPORTS
@@ -138,13 +139,18 @@ def test_rows_that_were_moved_go_back_by_way_of_the_disk_too(tmp_path: Path, bud
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hot", "out", "source"]
 
 
+@pytest.fixture(scope="module")
+def large(module_folder: Path) -> Dataset:
+    """80 MB of features."""
+    return make_dataset(module_folder / "large", num_nodes=200_000, num_edges=400_000, dim=100)
+
+
 @pytest.mark.parametrize("format_name", EXPORTS)
-def test_features_are_streamed(tmp_path: Path, format_name: str) -> None:
-    dataset = make_dataset(tmp_path / "large", num_nodes=200_000, num_edges=400_000, dim=100)
+def test_features_are_streamed(tmp_path: Path, large: Dataset, format_name: str) -> None:
     # Modules that a format loads, such as those of PyArrow, are no rows.
     exported(make_dataset(tmp_path / "small"), tmp_path / "loaded", format_name)
     tracemalloc.start()
-    exported(dataset, tmp_path / "out", format_name)
+    exported(large, tmp_path / "out", format_name)
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak_bytes < 40_000_000

@@ -7,6 +7,7 @@ import random
 import tempfile
 import tracemalloc
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -525,6 +526,12 @@ def test_files_that_are_no_parquet_or_cut_short_are_refused(tmp_path: Path) -> N
     refused(source, r"source/nodes\.parquet")
 
 
+@cache
+def many_edges() -> bytes:
+    rows = (f"{1 + n * n % 7 % 2},{1 + n % 2}\n" for n in np.random.default_rng(0).integers(0, 9999, 200_000).tolist())
+    return gzip.compress(f"source,destination\n{''.join(rows)}".encode(), mtime=0)
+
+
 @pytest.mark.parametrize(
     ("begin", "num_bytes", "told"),
     [
@@ -541,8 +548,7 @@ def test_gzip_that_is_damaged_where_columns_are_looked_at_has_file_and_line(
     source = tmp_path / "source"
     source.mkdir()
     (source / "nodes.csv").write_text("id\n1\n2\n")
-    rows = "".join(f"{1 + n * n % 7 % 2},{1 + n % 2}\n" for n in np.random.default_rng(0).integers(0, 9999, 200_000))
-    whole = gzip.compress(f"source,destination\n{rows}".encode(), mtime=0)
+    whole = many_edges()
     assert begin < len(whole) // 2
     rest = b"" if num_bytes is None else b"\xff\x00\xff\xff"[:num_bytes] + whole[begin + num_bytes :]
     (source / "edges.csv.gz").write_bytes(whole[:begin] + rest)

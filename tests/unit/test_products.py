@@ -218,6 +218,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, float]]
     assert not given
 
 
+@pytest.fixture
+def all_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the comparison with float64, which other tests claim something about."""
+    monkeypatch.setattr(matmul, "_sound_ones", lambda _: list(PREFERENCE))
+
+
 def forget() -> None:
     for path in machine_cache_path("products.json").parent.iterdir():
         path.unlink()
@@ -238,6 +244,7 @@ def test_timings_that_flip_never_change_the_choice(measured: list[dict[str, floa
         forget()
 
 
+@pytest.mark.usefixtures("all_sound")
 @pytest.mark.parametrize("fastest", ["onednn", "mixed", "blas"])
 @pytest.mark.parametrize(
     ("gains", "is_left"),
@@ -338,6 +345,7 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in children))
     assert len(list(machine_cache_path("products.json").parent.iterdir())) == 1
 
 
+@pytest.mark.usefixtures("all_sound")
 @pytest.mark.parametrize(
     "content",
     [
@@ -350,7 +358,8 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in children))
         '{"key": "other", "backend": "blas", "seconds": {"blas": 1}}',
     ],
 )
-def test_a_damaged_memory_is_measured_again(content: str) -> None:
+def test_a_damaged_memory_is_measured_again(content: str, measured: list[dict[str, float]]) -> None:
+    measured += [NEAR, NEAR, FLIPPED, FLIPPED]
     choose_matmul("float32")
     (path,) = machine_cache_path("products.json").parent.iterdir()
     whole = json.loads(path.read_text())
