@@ -27,6 +27,7 @@ from diskhop.nn.models import Network, build_model
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.streamed.run import StreamedRun
 from diskhop.predicting.typed.streamed import TypedStreamedRun
+from diskhop.runtime.jobs import Executor
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.graphs import threads_engine
@@ -67,10 +68,17 @@ def build_network(model: str, in_dim: int, num_outputs: int, **options: Any) -> 
 
 
 def streamed(
-    dataset: Dataset, network: Network, work: Path, *, wanted: Sequence[int] = (3,), **options: Any
+    dataset: Dataset,
+    network: Network,
+    work: Path,
+    *,
+    wanted: Sequence[int] = (3,),
+    build: Callable[[], Network] | None = None,
+    **options: Any,
 ) -> dict[int, NDArray[np.float32]]:
-    """The outputs of layers for all rows. options: see in_work_folder()."""
-    return in_work_folder(partial(StreamedRun, dataset=dataset, network=network), work, wanted=wanted, **options)
+    """The outputs of layers for all rows. build: see StreamedRun. options: see in_work_folder()."""
+    make_run = partial(StreamedRun, dataset=dataset, network=network, build=build)
+    return in_work_folder(make_run, work, wanted=wanted, **options)
 
 
 def in_work_folder(
@@ -86,13 +94,14 @@ def in_work_folder(
     range_bytes: int = 1,
     keep: bool = False,
     progress: Progress = silent,
+    executor: Executor | None = None,
 ) -> dict[int, NDArray[np.float32]]:
     """The outputs of layers, computed in a work folder that is removed unless it is kept."""
     run = make_run(
         wanted=frozenset(wanted),
         budget=Budget(memory_bytes),
         threads=threads,
-        tools=TaskTools(engine or threads_engine(), injector),
+        tools=TaskTools(engine or threads_engine(), injector, executor=executor),
         disk=assumed_disk_model("threads", "small tests"),
         range_bytes=range_bytes,
         progress=progress,

@@ -199,13 +199,13 @@ def test_ctrl_c_leaves_nothing_half_written_and_the_next_call_resumes(folder: Pa
     code = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from diskhop.predicting.streamed.compute import Computation
-make_next = Computation._make_next
-def interrupt(self, number):
-    if number == 1:
+from diskhop.predicting.streamed.table_work import TableWork
+write = TableWork.write
+def interrupt(self, steps, step, stage):
+    if stage == "layer 2":
         os.kill(os.getpid(), signal.SIGINT)
-    make_next(self, number)
-Computation._make_next = interrupt
+    write(self, steps, step, stage)
+TableWork.write = interrupt
 from diskhop.cli import run
 sys.exit(run({arguments!r}))
 """

@@ -101,8 +101,7 @@ def measured(work: Path) -> Iterator[list[int]]:
         return counting
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("write_table", "write_band"):
-            patch.setattr(TableWork, name, counted(getattr(TableWork, name)))
+        patch.setattr(TableWork, "write", counted(TableWork.write))
         yield seen
 
 

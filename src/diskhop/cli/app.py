@@ -22,7 +22,7 @@ from diskhop.errors import ConfigError, DiskhopError
 from diskhop.runtime.process import end_with_parent
 
 _INTERRUPTED = 130
-_IN_ONE_PROCESS = ("import", "generate", "export", "predict", "propagate", "pack")
+_IN_ONE_PROCESS = ("import", "generate", "export", "propagate", "pack")
 _NAME = "diskhop"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ from diskhop.cli.options import (
     takes_options,
 )
 from diskhop.cli.output import print_json, print_pairs, print_table, stderr
-from diskhop.cli.processes import run_in_processes
+from diskhop.cli.processes import resume_of_run, run_in_processes
 from diskhop.config.embed import EmbedConfig
 from diskhop.errors import ConfigError
 from diskhop.run_files import EMBEDDING
@@ -65,7 +66,8 @@ def embed(
             raise ConfigError("--search trains its runs in one process: remove --processes")
         own: dict[str, Any] = {"": dataset, "--out": out, "--preset": preset, "--config": config}
         own |= {"--resume": resume, "--tensorboard": tensorboard, "--json": as_json}
-        if run_in_processes(EMBEDDING, processes, own, given, EmbedConfig):
+        way = partial(resume_of_run, EMBEDDING, out, processes)
+        if run_in_processes("embed", processes, own, given, EmbedConfig, resume=way):
             return
     if search is not None:
         if resume or config is not None:

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, takes_options
+from diskhop.cli.options import COMMON, Executor, Json, TaskProcesses, Workers, takes_options
 from diskhop.cli.output import print_json, print_pairs, print_table, stderr, stdout
+from diskhop.cli.processes import run_in_processes
 from diskhop.config.embed import EmbedConfig
 
 _OPTIONS = (
@@ -50,10 +51,18 @@ def evaluate(
             rich_help_panel=COMMON,
         ),
     ] = None,
+    executor: Executor = "",
+    workers: Workers = None,
+    processes: TaskProcesses = None,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Measure a node classifier or a link model on each part of its split, or rank edges by trained embeddings."""
+    if processes is not None:
+        own: dict[str, Any] = {"": run, "--part": part, "--dataset": dataset, "--json": as_json}
+        own |= {"--executor": executor or None, "--workers": workers}
+        if run_in_processes("evaluate", processes, own, given, EmbedConfig):
+            return
     from diskhop.run_files import EMBEDDING, LINK_RUN
     from diskhop.runs.evaluate.run import evaluate_run
     from diskhop.ui.evaluation import column_table, evaluation_rows, part_table, shown_part
@@ -61,7 +70,7 @@ def evaluate(
     from diskhop.ui.summary import summarize_ranking
 
     with stage_progress(stderr) as progress:
-        found = evaluate_run(run, dataset, part=part, progress=progress, **given)
+        found = evaluate_run(run, dataset, part=part, executor=executor, workers=workers, progress=progress, **given)
     if as_json:
         print_json(found)
     elif found["kind"] == EMBEDDING:

@@ -63,6 +63,15 @@ Processes = Annotated[
         rich_help_panel="Advanced",
     ),
 ]
+TaskProcesses = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        help="Share the work among N processes on this machine; torchrun does so on several.",
+        rich_help_panel="Advanced",
+    ),
+]
 Overwrite = Annotated[
     bool,
     typer.Option(

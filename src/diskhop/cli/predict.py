@@ -9,8 +9,9 @@ import typer
 
 from diskhop.budget import format_bytes
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Executor, Json, Overwrite, Workers, takes_options
+from diskhop.cli.options import COMMON, Executor, Json, Overwrite, TaskProcesses, Workers, takes_options
 from diskhop.cli.output import print_json, print_pairs, stderr
+from diskhop.cli.processes import run_in_processes
 from diskhop.config.predict import PredictConfig
 from diskhop.errors import ConfigError
 
@@ -47,10 +48,17 @@ def predict(
     ] = "bars",
     executor: Executor = "",
     workers: Workers = None,
+    processes: TaskProcesses = None,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Predict classes, probabilities or embeddings of all nodes, layer by layer from disk, by their source's ids."""
+    if processes is not None:
+        own: dict[str, Any] = {"": run, "--out": out, "--dataset": dataset, "--overwrite": overwrite}
+        own |= {"--no-resume": not resume, "--progress": progress, "--json": as_json}
+        own |= {"--executor": executor or None, "--workers": workers}
+        if run_in_processes("predict", processes, own, given, PredictConfig):
+            return
     from diskhop.runs.predict.run import predict_run
     from diskhop.ui.progress import json_progress, stage_progress
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from diskhop.cli.app import command
@@ -17,7 +18,7 @@ from diskhop.cli.options import (
     takes_options,
 )
 from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.cli.processes import run_in_processes
+from diskhop.cli.processes import resume_of_run, run_in_processes
 from diskhop.config.link import LinkConfig
 from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.config.typed import TypedConfig
@@ -45,7 +46,8 @@ def train(
     if processes is not None:
         own: dict[str, Any] = {"": dataset, "--out": out, "--preset": preset, "--config": config}
         own |= {"--resume": resume, "--tensorboard": tensorboard, "--json": as_json}
-        if run_in_processes(NODE, processes, own, given, *_CONFIGS):
+        way = partial(resume_of_run, NODE, out, processes)
+        if run_in_processes("train", processes, own, given, *_CONFIGS, resume=way):
             return
     from diskhop.runs.start import train as train_model
     from diskhop.ui.summary import summarize

@@ -84,6 +84,18 @@ class Group:
             dist.all_gather(found, own)
         return found
 
+    def send(self, item: Any, rank: int) -> None:
+        """Send an item to another rank. Threads may send to different ranks at the same time."""
+        with _noticing():
+            dist.send_object_list([item], dst=rank)
+
+    def receive(self, rank: int) -> Any:
+        """Wait for the next item of another rank."""
+        found = [None]
+        with _noticing():
+            dist.recv_object_list(found, src=rank)
+        return found[0]
+
     def wait(self) -> None:
         """Wait until all ranks are here."""
         if not self.is_alone:

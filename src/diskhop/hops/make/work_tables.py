@@ -101,6 +101,10 @@ class WorkTables(Generic[Shape]):
         """Return the tiles that are missing in some group."""
         return [int(tile) for tile in np.flatnonzero(~self._done_tiles(table).all(axis=0))]
 
+    def missing_groups(self, table: str, first_tile: int, end_tile: int) -> NDArray[np.int64]:
+        """Return the groups in which some of these tiles are missing, ascending."""
+        return np.flatnonzero(~self._done_tiles(table)[:, first_tile:end_tile].all(axis=1))
+
     def is_done(self, table: str, part: Part) -> bool:
         """Return whether a part is finished."""
         return any(part == each for each, _ in self._parts(table))

@@ -8,18 +8,18 @@ its product, whichever is narrower.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.nn.layers.gat import GatLayer
 from diskhop.nn.layers.gcn import GcnLayer
 from diskhop.nn.layers.network import Network
 from diskhop.nn.layers.sage import SageLayer
+from diskhop.nn.matmul.products import Linear, Products
 from diskhop.planning.predict_sizes import LayerShape
 from diskhop.predicting.streamed.row_products import Operand, RowProduct
 from diskhop.predicting.streamed.split_columns import SplitColumns, fill_groups, may_be_finite
@@ -66,7 +66,7 @@ class StreamedLayer(ABC):
         self._in_dim = in_dim
         self._is_last = number == len(network.convs) - 1
         has_shortcut = number < len(network.shortcuts)
-        self._shortcut: nn.Module | None = network.shortcuts[number] if has_shortcut else None
+        self._shortcut = _row_map(network.shortcuts[number]) if has_shortcut else None
         self.groups: dict[str, int] = self._groups()
         self.summed = tuple(name for name in self.groups if name not in self._unsummed())
         if self._shortcut is not None and HIDDEN not in self.groups:
@@ -268,6 +268,10 @@ class AttentionLayer(StreamedLayer):
         in_dim, out_dim = int(conv.in_channels), self.num_heads * self.head_dim
         super().__init__(network, number, in_dim, out_dim, self.num_heads == 1 and in_dim < out_dim)
         self._product = RowProduct(conv._products, conv.lin.weight)
+        by_head = self.num_heads, self.head_dim, -1
+        vectors = torch.stack([conv.att_src.view(by_head), conv.att_dst.view(by_head)])
+        folded = (vectors * conv.lin.weight.view(by_head)).sum(dim=2)  # a row's scores are linear in it
+        self._scores = RowProduct(Products(), folded.flatten(0, 1))
 
     @property
     def negative_slope(self) -> float:
@@ -281,12 +285,7 @@ class AttentionLayer(StreamedLayer):
         return {**{f"head {head}": self.head_dim for head in range(self.num_heads)}, **scores}
 
     def _before(self, hidden: Tensor) -> dict[str, Tensor]:
-        conv = self._conv
-        by_head = self.num_heads, self.head_dim, -1
-        vectors = torch.stack([conv.att_src.view(by_head), conv.att_dst.view(by_head)])
-        weight = conv.lin.weight
-        folded = (vectors * weight.view(by_head)).sum(dim=2)  # a row's scores are linear in it
-        sources, targets = functional.linear(hidden, folded.flatten(0, 1)).chunk(2, dim=1)
+        sources, targets = self._scores.of_rows(hidden).chunk(2, dim=1)
         scores = {SOURCE_SCORES: sources, TARGET_SCORES: targets}
         if self.aggregates_first:
             return {HIDDEN: hidden, **scores}
@@ -301,6 +300,13 @@ class AttentionLayer(StreamedLayer):
 def symmetric_scales(degrees: Tensor) -> Tensor:
     """Return a row's factor in GCN's sums, from the length of its list without loops."""
     return (degrees + 1).rsqrt()
+
+
+def _row_map(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Return a shortcut's map of rows. Torch's products depend on the number of threads, from three on."""
+    if isinstance(module, Linear):
+        return RowProduct(module._products, module.weight, module.bias).of_rows
+    return module
 
 
 def streamed_layers(network: Network) -> list[StreamedLayer]:

@@ -84,34 +84,40 @@ class LayerTable:
         """Return some bands, to be read."""
         return Bands(self.path, self.shape, first, end)
 
-    def missing_ranges(self) -> list[tuple[int, int]]:
-        """Return (first row, last row + 1) of the ranges that are missing, of a table that is made by rows."""
-        shape = self.shape
-        groups = max(1, self._range_bytes // shape.group_bytes)
-        ranges = row_ranges(shape.num_groups, groups)
-        return [
-            (first * TILE_ROWS, min(end * TILE_ROWS, shape.num_rows))
-            for first, end in ranges
-            if not self._tables.is_done(_FILE, Part(0, shape.num_tiles, first, end))
-        ]
+    @property
+    def done(self) -> Path:
+        """Folder with a file for each finished part."""
+        return self._tables.done
+
+    @property
+    def range_groups(self) -> int:
+        """Groups of a range."""
+        return max(1, self._range_bytes // self.shape.group_bytes)
+
+    def missing_ranges(self, first_band: int, end_band: int, most_groups: int) -> list[tuple[int, int]]:
+        """Return (first row, last row + 1) of ranges of up to some groups, in which some bands are missing."""
+        missing, shape = self._tables.missing_groups(_FILE, first_band, end_band), self.shape
+        ranges = []
+        for start, end in row_ranges(shape.num_groups, most_groups):
+            inside = missing[(missing >= start) & (missing < end)]
+            if len(inside):
+                ranges.append((int(inside[0]) * TILE_ROWS, min((int(inside[-1]) + 1) * TILE_ROWS, shape.num_rows)))
+        return ranges
 
     def missing_bands(self) -> list[int]:
         """Return the bands that are missing, of a table that is made band by band."""
         return self._tables.missing_columns(_FILE)
 
-    def write_rows(self, start: int, stop: int, open_writers: OpenWriters, write: Write) -> None:
-        """Write rows start to stop of all bands: one of missing_ranges()."""
-        groups = Part(0, self.shape.num_tiles, start // TILE_ROWS, -(-stop // TILE_ROWS))
-        self._write(groups, open_writers, write)
+    def write(
+        self, first_band: int, end_band: int, rows: tuple[int, int], open_writers: OpenWriters, write: Write
+    ) -> None:
+        """Write some bands of one of missing_ranges()."""
+        start, stop = rows
+        part = Part(first_band, end_band, start // TILE_ROWS, -(-stop // TILE_ROWS))
 
-    def write_band(self, band: int, open_writers: OpenWriters, write: Write) -> None:
-        """Write all rows of a band."""
-        self._write(Part(band, band + 1, 0, self.shape.num_groups), open_writers, write)
-
-    def _write(self, part: Part, open_writers: OpenWriters, write: Write) -> None:
         def make(_path: object) -> int:
             with ExitStack() as stack:
-                writers = open_writers(self.bands(part.first_tile, part.end_tile))
+                writers = open_writers(self.bands(first_band, end_band))
                 write([stack.enter_context(writer) for writer in writers])
             return 0  # unused: the table is removed again, without a checksum
 

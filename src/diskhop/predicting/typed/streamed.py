@@ -30,6 +30,7 @@ from diskhop.predicting.streamed.table_work import TableWork
 from diskhop.predicting.streamed.tables import RANGE_BYTES, GroupRows, LayerTable
 from diskhop.predicting.typed.first_rows import GivenRows, digest_of
 from diskhop.predicting.typed.relation_passes import RelationPasses
+from diskhop.predicting.typed.relation_steps import RelationSteps
 from diskhop.predicting.typed.relation_tables import RelationTables, TableKey
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
@@ -94,13 +95,11 @@ class TypedStreamedRun:
             for name, num_bytes in self.held.items():
                 stack.enter_context(self.budget.reserve(name, num_bytes))
             passes = RelationPasses(
-                tables=tables,
-                layouts=layouts,
-                files=files,
+                steps=RelationSteps(tables=tables, layouts=layouts, files=files, plan=plan, engine=self.tools.engine),
                 work=TableWork(
                     plan=plan,
                     tables=[file for each in files.values() for file in each],
-                    engine=self.tools.engine,
+                    tools=self.tools,
                     budget=self.budget,
                     progress=self.progress,
                     spares=stack.enter_context(SpareFiles(self.tools.injector)),

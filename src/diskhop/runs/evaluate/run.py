@@ -17,12 +17,14 @@ from diskhop.io.engine import open_engine
 from diskhop.predicting.disk import ALL_FREE
 from diskhop.predicting.rows import RowTable
 from diskhop.run_files import CONFIG_FILE, EMBEDDING, EVALUATION_FILE, LINK_RUN, read_kind
+from diskhop.runs.distributed import Group
 from diskhop.runs.embedding.evaluate import evaluate_embeddings
 from diskhop.runs.evaluate.classifier import evaluate_classifier
 from diskhop.runs.links.evaluate import evaluate_links
 from diskhop.runs.nodes.opened import OpenClassifier
 from diskhop.runs.predict.tables import OutputRun
 from diskhop.runs.predict.wanted import Wanted
+from diskhop.runs.rank_tasks import TaskPlace, in_ranks
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 
@@ -37,6 +39,8 @@ def evaluate_run(
     *,
     part: str | None = None,
     memory: int | str | None = None,
+    executor: str = "",
+    workers: int | None = None,
     progress: Progress = silent,
     **options: Any,
 ) -> dict[str, Any]:
@@ -49,11 +53,35 @@ def evaluate_run(
     dataset: of a node classifier, the labelled dataset to measure on; default: the run's own.
     part: train, valid or test of a node classifier, default all of them; test (default) or valid of embeddings.
     memory: bytes or a size such as '2GB'; default: the run's.
+    executor, workers: where tasks of a node classifier run, as --executor; see runtime/executors.py.
     options: threads, and for embeddings the other options of evaluation in EmbedConfig; default: the run's.
     Raises ConfigError, SchemaError, BudgetError; TrainingError or PredictionError for a damaged model.
     """
     given = check_options(options, "evaluation", (EmbedConfig,))
+
+    def evaluate(group: Group) -> dict[str, Any]:
+        place = TaskPlace(group, executor, workers)
+        return _evaluate(run, dataset, part, memory, place, progress, given)
+
+    return in_ranks(evaluate)
+
+
+def _evaluate(
+    run: Path | str,
+    dataset: Dataset | Path | str | None,
+    part: str | None,
+    memory: int | str | None,
+    place: TaskPlace,
+    progress: Progress,
+    given: dict[str, Any],
+) -> dict[str, Any]:
+    """Measure a run, with tasks in a place."""
     kind = _kind_of(Path(run))
+    if kind in (LINK_RUN, EMBEDDING) and not place.is_here:
+        raise ConfigError(
+            f"{run}: edges are ranked in one process; start it without torchrun, and remove --processes, --executor "
+            "and --workers"
+        )
     if kind == LINK_RUN:
         if dataset is not None:
             raise ConfigError(f"{run}: is a run on links, which are of its own dataset; remove --dataset")
@@ -72,7 +100,7 @@ def evaluate_run(
             raise ConfigError(f"{_flag(name)} is for runs of 'diskhop embed', and {run} is none; remove it")
     return evaluate_classifier(
         run,
-        partial(_open_logits, given.get("threads"), progress),
+        partial(_open_logits, given.get("threads"), place, progress),
         dataset=dataset,
         part=part,
         memory=given.get("memory_bytes", memory),
@@ -94,6 +122,7 @@ def _kind_of(run: Path) -> str:
 @contextmanager
 def _open_logits(
     threads: int | None,
+    place: TaskPlace,
     progress: Progress,
     opened: OpenClassifier,
     dataset: Dataset,
@@ -101,22 +130,24 @@ def _open_logits(
     later: Mapping[str, int],
 ) -> Iterator[RowTable]:
     """Compute the logits of all nodes in a work folder of RUN, which goes once they are read."""
-    config = opened.config
-    run = OutputRun(
-        classifier=opened,
-        dataset=dataset,
-        budget=budget,
-        space=ALL_FREE,
-        threads=threads or config.threads,
-        tools=TaskTools(open_engine(config.engine).engine),
-        scratch=config.scratch or None,
-        later=later,
-        progress=progress,
-    )
-    run.require_memory(Wanted())
-    with WorkFolder(opened.path / EVALUATION_FILE) as work:
-        # Files of finished layers are removed in the background until the tables are closed.
-        with run.compute(Wanted(), work) as tables:
-            assert tables.logits is not None, "they are wanted"
-            yield tables.logits
-        work.remove()
+    config, engine = opened.config, open_engine(opened.config.engine).engine
+    threads = place.threads(threads or config.threads)
+    with place.open(threads, budget.total_bytes, engine) as executor:
+        run = OutputRun(
+            classifier=opened,
+            dataset=dataset,
+            budget=budget,
+            space=ALL_FREE,
+            threads=threads,
+            tools=TaskTools(engine, executor=executor),
+            scratch=config.scratch or None,
+            later=later,
+            progress=progress,
+        )
+        run.require_memory(Wanted())
+        with WorkFolder(opened.path / EVALUATION_FILE) as work:
+            # Files of finished layers are removed in the background until the tables are closed.
+            with run.compute(Wanted(), work) as tables:
+                assert tables.logits is not None, "they are wanted"
+                yield tables.logits
+            work.remove()

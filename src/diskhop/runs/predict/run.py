@@ -32,6 +32,7 @@ from diskhop.predicting.rows import RowTable
 from diskhop.predicting.sizes import OutputSizes
 from diskhop.protocols import NodeRows
 from diskhop.run_files import LINK_RUN
+from diskhop.runs.distributed import Group
 from diskhop.runs.nodes.measured import ALL, MeasuredParts, read_measured_parts
 from diskhop.runs.nodes.metrics import METRICS, require_measurable
 from diskhop.runs.nodes.opened import MODELS, OpenClassifier, open_classifier
@@ -39,8 +40,8 @@ from diskhop.runs.predict.nodes import find_nodes
 from diskhop.runs.predict.require import Condition, parse_conditions
 from diskhop.runs.predict.tables import OutputRun, OutputTables
 from diskhop.runs.predict.wanted import Wanted, outputs_of, sizes_of, wanted_of
+from diskhop.runs.rank_tasks import TaskPlace, in_ranks
 from diskhop.runs.result import describe_run, measure_memory
-from diskhop.runtime.executors import open_executor
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.runtime.work_tools import WorkTools
@@ -87,13 +88,20 @@ def predict_run(
     on_plan: called with a line about the plan before the heavy work.
     options: those of PredictConfig.
 
+    Processes that torchrun started share its tasks. Rank 0 alone prepares and publishes; all get the result.
+
     Raises ConfigError, SchemaError, BudgetError and DestinationError before the heavy work, PredictionError for values
     that are not finite, RequirementError where the metric is too low: then nothing is published.
     """
     options.update(parse_sizes(memory=memory, disk=disk))
     config = PredictConfig(**check_options(options, "predict", (PredictConfig,)))
-    call = _Call(open_classifier(run, MODELS), config, Path(out), executor, workers, progress, on_plan, injector)
-    return call.run(dataset, overwrite=overwrite, resume=resume)
+
+    def predict(group: Group) -> Predicted:
+        opened = open_classifier(run, MODELS)
+        call = _Call(opened, config, Path(out), TaskPlace(group, executor, workers), progress, on_plan, injector)
+        return call.run(dataset, overwrite=overwrite, resume=resume)
+
+    return in_ranks(predict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,8 +111,7 @@ class _Call:
     classifier: OpenClassifier
     config: PredictConfig
     out: Path
-    executor: str
-    workers: int | None
+    place: TaskPlace
     progress: Progress
     on_plan: Callable[[str], None]
     injector: Injector | None
@@ -125,13 +132,7 @@ class _Call:
         measured = self._measured(written, conditions, budget)
         before_bytes = resident_bytes("VmRSS")
         engine = open_engine(config.engine).engine
-        spread = open_executor(
-            self.executor,
-            self.workers,
-            threads=self._threads,
-            memory_bytes=budget.total_bytes,
-            engine=engine,
-        )
+        spread = self.place.open(self._threads, budget.total_bytes, engine)
         with ExitStack() as stack:
             tools = TaskTools(engine, self.injector, executor=stack.enter_context(spread))
             for name, num_bytes in () if measured is None else measured.held.items():
@@ -175,7 +176,7 @@ class _Call:
 
     @property
     def _threads(self) -> int:
-        return max(self.config.threads or default_threads(), self.workers or 1)
+        return self.place.threads(self.config.threads or default_threads())
 
     def _output_run(self, dataset: Dataset, budget: Budget, tools: TaskTools, sizes: OutputSizes) -> OutputRun:
         config, files_bytes = self.config, sizes.disk_bytes(self.config.format)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import xxhash
@@ -284,10 +285,14 @@ class OutputRun:
         return OutputTables(found["logits"], found.get("embedding"), {"tables": str(tables.path)}, steps)
 
     def _network(self, config: SampledConfig) -> Network:
-        dims = self.classifier.schema.feature_dim, self.classifier.num_outputs
-        network = build_model(self._with_products(config), *dims)
+        network = self._build(config)()
         self.classifier.load_into(network)
         return network.eval()
+
+    def _build(self, config: SampledConfig) -> Callable[[], Network]:
+        """Return what makes the network with random weights, also in another process."""
+        dims = self.classifier.schema.feature_dim, self.classifier.num_outputs
+        return partial(build_model, self._with_products(config), *dims)
 
     def _hop_network(self, config: HopConfig) -> HopNetwork:
         schema, num_tables = self.classifier.schema, len(config.operators) * config.hops + 1
@@ -308,6 +313,7 @@ class OutputRun:
             disk=self._disk,
             progress=self.progress,
             later=self.later,
+            build=self._build(self.classifier.config),
         )
 
     @property

@@ -1,0 +1,78 @@
+"""Ranks share the work of predict and evaluate: the bytes of one process in any number of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diskhop.errors import DiskhopError
+from diskhop.runs.evaluate.run import evaluate_run
+from diskhop.runs.predict.run import predict_run
+from diskhop.runs.start import train
+from tests.executing import result_bytes
+from tests.graphs import random_pairs
+from tests.ranks import Call, call_in_ranks
+from tests.runs import import_arrays
+
+NUM_NODES = 9000  # three groups of rows
+PREDICT: dict[str, Any] = {"memory": "200MB", "threads": 2, "engine": "threads", "what": ("class", "embedding")}
+
+
+@pytest.fixture(scope="module")
+def run(module_folder: Path) -> Path:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, NUM_NODES)
+    graph = import_arrays(
+        module_folder,
+        "graph",
+        edge_index=random_pairs(NUM_NODES, 20_000),
+        x=(rng.normal(size=(NUM_NODES, 8)) + labels[:, None]).astype(np.float32),
+        y=labels,
+        train_idx=np.arange(300),
+        val_idx=np.arange(300, 400),
+        test_idx=np.arange(400, 5000),
+    )
+    options: dict[str, Any] = {
+        "batch_size": 100,
+        "fanout": (4, 4),
+        "engine": "threads",
+        "memory": "300MB",
+        "threads": 2,
+    }
+    train(graph, out=module_folder / "run", model="sage", hidden=8, epochs=1, max_batches=2, **options)
+    return module_folder / "run"
+
+
+def predict(run: Path, out: Path, options: dict[str, Any]) -> Any:
+    """The rows that each rank is told of, or its error."""
+    try:
+        return predict_run(run, out=out, **{**PREDICT, **options}).result["rows"]
+    except DiskhopError as error:
+        return f"{error.exit_code}: {'; '.join(error.lines)}"
+
+
+def evaluate(run: Path) -> Any:
+    """The metrics of each part of the split."""
+    return evaluate_run(run, memory="200MB", threads=2)["parts"]
+
+
+def test_ranks_make_the_bytes_of_one_process(run: Path, module_folder: Path) -> None:
+    folder = module_folder
+    predict_run(run, out=folder / "alone", **PREDICT)
+    expected = result_bytes(folder / "alone")
+    parts = evaluate_run(run, memory="200MB", threads=2)["parts"]
+    refused = {"require": ("test>=1.1",)}
+    calls = [Call(count, predict, (run, folder / f"in-{count}", {})) for count in (1, 2, 3)]
+    calls += [Call(2, evaluate, (run,))]
+    calls += [Call(2, predict, (run, folder / "none", each)) for each in (refused, {"executor": "processes"})]
+    *answers, evaluated, low, executor = call_in_ranks(calls)
+    for count, rows in zip((1, 2, 3), answers, strict=True):
+        assert rows == [NUM_NODES] * count
+        assert result_bytes(folder / f"in-{count}") == expected
+    assert evaluated == [parts, parts]
+    assert low[0].startswith("1: accuracy on test is 0.")
+    assert executor[0] == "2: tasks run in the 2 processes of this command: remove --executor processes"
+    assert not (folder / "none").exists()
