@@ -66,7 +66,7 @@ def test_commands_that_every_rank_would_run_whole_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    for words in (["generate", "sbm"], ["--json", "predict"]):
+    for words in (["generate", "sbm"], ["--json", "propagate"]):
         assert run([*words, str(tmp_path / "out")]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert "is for one process, and WORLD_SIZE=2 says that torchrun has started several" in line
