@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -164,12 +165,14 @@ def no_driver_work(monkeypatch: Any) -> None:
 class Copies:
     """An executor that runs parts in copies of a job, as other processes have them, one part at a time.
 
-    count: number of copies. encode: makes them. parts: the steps and numbers of the parts that ran.
+    count: number of copies. encode: makes them. parts: the steps and numbers of the parts that ran. overlaps: how often
+        a part counted while it was counting, which other processes report one after the other.
     """
 
     def __init__(self, count: int, encode: Callable[[Job, Share], Any] = pickle_job) -> None:
         self.count = count
         self.parts: list[tuple[str, int]] = []
+        self.overlaps = 0
         self._encode = encode
         self._lock = threading.Lock()
 
@@ -185,10 +188,18 @@ class Copies:
 
     def run(self, job: Job, number: int, count: Callable[[int], None]) -> None:
         """Run a part twice, as a process does that is taken for dead."""
+        counting = threading.Lock()
+
+        def count_alone(done: int) -> None:
+            self.overlaps += counting.locked()
+            with counting:
+                time.sleep(0.001)
+                count(done)
+
         with self._lock:
             self.parts.append((str(getattr(job, "step", "")), number))
             job.run(number, lambda _: None)
-            job.run(number, count)
+            job.run(number, count_alone)
 
     def kill(self) -> None:
         pass

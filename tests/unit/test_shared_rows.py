@@ -83,3 +83,12 @@ def test_any_number_of_processes_resumes(folder: Path, graph: Dataset) -> None:
     found = streamed(graph, build(), folder / "work", progress=lambda stage, *_: stages.append(stage), **options)
     assert "layer 2" not in stages
     np.testing.assert_array_equal(found[3], expected)
+
+
+def test_workers_of_a_process_count_one_after_the_other(folder: Path, graph: Dataset) -> None:
+    """Messages of two of them to the command would mix."""
+    build, plans, executor = partial(build_network, "sage", DIM, 4, hidden=20), list[StreamedPlan](), Copies(2)
+    options: dict[str, Any] = {"build": build, "threads": 2, "memory_bytes": 4_500_000, "plans": plans}
+    streamed(graph, build(), folder / "work", executor=executor, **options)
+    assert plans[0].workers > 1
+    assert not executor.overlaps

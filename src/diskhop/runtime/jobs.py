@@ -41,7 +41,7 @@ class Job(Protocol):
         """Number of parts."""
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
-        """Run a part; count receives how much is done, in a unit of the job."""
+        """Run a part; count receives how much is done, in a unit of the job, from one thread at a time."""
 
 
 def run_counted(job: Job, number: int) -> int:

@@ -6,6 +6,7 @@ one part runs at a time in each, and the next part of the same step finds what i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -97,9 +98,15 @@ class RowsJob(Generic[StepT]):
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
         """Make a range durable (see Job); counts rows."""
-        plan = self.steps.plan
+        plan, lock = self.steps.plan, threading.Lock()
+
+        def count_rows(num_rows: int) -> None:
+            with lock:  # any worker calls it
+                count(num_rows)
+
         with reproducible(plan.threads), torch.no_grad():
             if self._write is None:
                 self._write = self.steps.open(self.step)
-            write_range(self.steps, self.step, self._write, self.ranges[number], BufferPool(plan.pool_bytes), count)
+            pool = BufferPool(plan.pool_bytes)
+            write_range(self.steps, self.step, self._write, self.ranges[number], pool, count_rows)
         self.steps.output(self.step).table.settle()
