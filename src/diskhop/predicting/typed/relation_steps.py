@@ -218,7 +218,9 @@ class RelationSteps:
         def bad_rows(rows: Sequence[int]) -> PredictionError:
             return not_finite(nodes, name, rows[0])
 
-        return RowsOfTable(self.layouts[key], put_before, self.plan.product_rows, bad_rows, self.plan.threads_per_worker)
+        return RowsOfTable(
+            self.layouts[key], put_before, self.plan.product_rows, bad_rows, self.plan.threads_per_worker
+        )
 
     def _mapping(self, node_type: str) -> Callable[[Tensor], Tensor]:
         """Return what maps rows of features to the hidden width."""
