@@ -11,7 +11,7 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.?pp' -not -path '*/tests/*
 PYTEST := $(BIN)/python -m pytest
 CASES := ../shared/cases
 
-.PHONY: help setup check check-python check-core format test test-all demo bench clean
+.PHONY: help setup check check-python check-core format test test-all demo bench papers clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -58,6 +58,9 @@ demo: $(STAMP) ## make a graph with 1 GB of features and train on it from disk
 
 bench: $(STAMP) ## every benchmark, results in benchmarks/results/
 	$(BIN)/python benchmarks/run_all.py
+
+papers: $(STAMP) ## the papers' figures at full size, hours long; QUICK=1: at quick sizes; written to docs/papers.md
+	$(BIN)/python benchmarks/papers_page.py $(if $(QUICK),--quick)
 
 clean: ## remove what was built and generated; the virtual environment too
 	rm -rf build $(VENV) demo-data .mypy_cache .pytest_cache .ruff_cache .hypothesis

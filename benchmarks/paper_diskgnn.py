@@ -24,7 +24,6 @@ the table.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -46,7 +45,7 @@ from diskhop.policies.segments import count_rows
 from diskhop.policies.static import most_accessed
 from diskhop.sampling.topology import topology_bytes
 from individual_packing import PackingCase
-from papers import find_graph, print_table, run_script
+from papers import Finding, find_graph, print_findings, print_table, run_script
 from segments import NUM_NODES, PAPER_TABLE_4, EpochTrace, compare_orders, compare_with_grid, record_trace
 from workloads import DEFAULT_FOLDER, measure_device
 
@@ -123,6 +122,7 @@ class Bench:
         self.num_nodes = self.scale.num_nodes
         self.batch_size = max(1, self.num_nodes // self.scale.nodes_a_seed)
         self.results: dict[tuple[str, Case], Result] = {}
+        self.findings: list[Finding] = []
         self._graphs: dict[str, Dataset] = {}
         self._capped = capped
 
@@ -284,6 +284,19 @@ def figures_8_to_10(bench: Bench) -> None:
             systems = ("DiskGNN", "Ginex") if bench.is_quick and fraction > bench.scale.fractions[0] else SYSTEMS
             bench.out(f"{KINDS[kind]}, {fraction:.0%}: {format_bytes(bench.case('DiskGNN', point).memory_bytes)}")
             bench.table({system: (system, point) for system in systems})
+            disk, ginex = bench.run("DiskGNN", point), bench.run("Ginex", point)
+            name = f"{KINDS[kind]}, {fraction:.0%} of the rows in memory"
+            times = ginex.get("seconds", np.nan) / disk.get("seconds", np.nan)
+            traffic = disk.get("bytes_read", np.nan) / ginex.get("bytes_read", np.nan)
+            bench.findings += [
+                Finding(
+                    "Table 1, Figures 8 and 9",
+                    f"Ginex over DiskGNN, time, {name}",
+                    times,
+                    6 if fraction == 0.1 else None,
+                ),
+                Finding("Figure 10", f"disk traffic over Ginex's, {name}", traffic, 0.2, less_is_better=True),
+            ]
     bench.out(
         "paper, SAGE and GAT, 10 %: Ginex takes more than 6 times as long, 8.76 at most; MariusGNN about 2 times in 6 "
         "of 8 cases, DGL-OnDisk up to 86.53 times; preprocessing adds\n       less than 5 % to DiskGNN's epochs; up to "
@@ -316,6 +329,10 @@ def figure_11(bench: Bench) -> None:
             cases[f"DiskGNN, {name}: {times:.2f}x"] = ("DiskGNN", bounded)
         bench.out(f"{KINDS[kind]}:")
         bench.table({**cases, "Ginex": ("Ginex", free)})
+        bench.findings += [
+            Finding("Figure 11", f"{KINDS[kind]}, {name}: seconds per epoch", bench.seconds(*case))
+            for name, case in cases.items()
+        ]
         segments = [str(bench.packing(point).get("segment", "-")) for _, point in cases.values()]
         bench.out(f"batches of a segment: {', '.join(segments)}")
     bench.out(
@@ -334,7 +351,12 @@ def figure_12(bench: Bench) -> None:
         for fraction in fractions:
             is_held = np.zeros(trace.num_nodes, np.bool_)
             is_held[most_accessed(counts, int(fraction * trace.num_nodes))] = True
-            rows[KINDS[kind]].append(f"{count_rows(trace, is_held, 1).packed_rows / trace.num_nodes:.2f}")
+            disk_times = count_rows(trace, is_held, 1).packed_rows / trace.num_nodes
+            rows[KINDS[kind]].append(f"{disk_times:.2f}")
+            claim = f"{KINDS[kind]}, {fraction:.0%} of the rows in memory: disk / table"
+            bench.findings.append(
+                Finding("Figure 12", claim, disk_times, 2.0 if fraction == 0.2 else None, less_is_better=True)
+            )
     print_table(bench.out, [f"{fraction:.0%}" for fraction in fractions], rows)
     bench.out("paper: about 20 % in memory keep it below 2 times the table; it falls faster for IG; plotted only")
 
@@ -342,11 +364,25 @@ def figure_12(bench: Bench) -> None:
 def segments(bench: Bench) -> None:
     bench.out(f"\nTable 4: the search for segments (segments.py, 200 batches, {bench.scale.trace_nodes:,} nodes)")
     for kind in bench.scale.kinds:
-        compare_with_grid(KINDS[kind], bench.traces[kind], bench.scale.searches, bench.out)
+        searches, _ = compare_with_grid(KINDS[kind], bench.traces[kind], bench.scale.searches, bench.out)
+        bench.findings += [
+            Finding(
+                "Table 4",
+                f"{KINDS[kind]}, {each['disk_times_table']}x: amplification of the search over the grid's",
+                each["found"]["amplification"] / each["best_reads"]["amplification"],
+                1.0,
+                less_is_better=True,
+            )
+            for each in searches
+        ]
     for line in PAPER_TABLE_4:
         bench.out(f"paper's Table 4, amplification: {line}")
     bench.out("\nFigures 5 and 13: one disk cache for all batches or segments of 50, 100, 150, reordered or not")
-    compare_orders(bench.traces["uniform"], bench.out)
+    for each in compare_orders(bench.traces["uniform"], bench.out):
+        of_orders = each["orders"]
+        saved = 1 - of_orders["by two hashes"]["amplification"] / of_orders["by id"]["amplification"]
+        claim = f"bytes saved by reordering, segments of {each['num_batches']}, {each['most_shared_rows']:,} rows"
+        bench.findings.append(Finding("Figures 5 and 13", claim, saved))
     bench.out(
         "paper: in one disk cache for all, reordering saves less than 10 % of the bytes, a third of the batches gain "
         "noticeably, a tenth more than half (FS);\n       segments gain the more the shorter they are and take the "
@@ -367,6 +403,8 @@ def figure_14(bench: Bench) -> None:
         if len({result["checksum"] for result in results.values()}) > 1:
             sys.exit(f"{KINDS[kind]}: packed individually the file differs from the one packed by one pass")
         individual = results["individual"]
+        speedup = individual["seconds"] / results["batched"]["seconds"]
+        bench.findings.append(Finding("Figure 14", f"{KINDS[kind]}: batched over individual packing", speedup, 7.34))
         for name, result in results.items():
             rows[f"{KINDS[kind]}, {name}"] = [
                 f"{result['seconds']:.2f}",
@@ -401,6 +439,8 @@ def table_5(bench: Bench) -> None:
                 continue
             sequential, pipelined = (result["seconds"] for result in results)
             of_paper = TABLE_5[PAPER_OF[kind]][fraction]
+            claim = f"{KINDS[kind]}, {fraction:.0%}: sequential over pipelined"
+            bench.findings.append(Finding("Table 5", claim, sequential / pipelined, of_paper[0] / of_paper[1]))
             rows[f"{KINDS[kind]}, {fraction:.0%}"] = [
                 *(f"{result[name]:.2f}" for result in results for name in ("seconds", "stall_seconds")),
                 f"{results[0]['fetch_seconds']:.2f}",
@@ -467,7 +507,7 @@ def main() -> int:
         EXPERIMENTS[name](bench)
     if arguments.json:
         runs = [{"graph": kind, **asdict(case), "result": result} for (kind, case), result in bench.results.items()]
-        print(json.dumps({"benchmark": "paper_diskgnn", "device": device.to_dict(), "runs": runs}, indent=1))
+        print_findings("paper_diskgnn", bench.findings, device=device.to_dict(), runs=runs)
     # A bound on the disk that is too small is a result.
     return 1 if any("failed" in result for (_, case), result in bench.results.items() if not case.disk_bytes) else 0
 

@@ -19,7 +19,6 @@ store, with fills; MB: read by the kernel, with lists and superbatches.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import signal
@@ -35,7 +34,7 @@ from diskhop.budget import format_bytes
 from diskhop.errors import BudgetError
 from diskhop.generating import GraphConfig
 from ginex_systems import FANOUTS, GRAPH, WARM_UP, Case, caches_bytes, plan_case
-from papers import cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned
+from papers import Finding, cache_lists, dataset_bytes, find_graph, narrow, print_findings, print_table, run_planned
 from workloads import DEFAULT_FOLDER, measure_device
 
 # Shares of the caches' memory for rows: the paper's five splits.
@@ -111,6 +110,7 @@ class Bench:
             num_batches=self.scale.num_batches["Ginex"],
         )
         self.results: dict[Case, list[Result]] = {}
+        self.findings: list[Finding] = []
         self._capped = capped
         self._overhead_bytes = 0
         in_memory = self.run(self.case("in memory", memory_bytes=4 * default_bytes + _FIXED_BYTES))
@@ -226,6 +226,10 @@ def figure_14(bench: Bench) -> None:
     bench.table({"PyG+": cases["PyG+"], **splits, "Ginex": cases["Ginex"], **alone}, cases["PyG+"], "/PyG+")
     pyg, ali, ginex = (bench.seconds(case) for case in cases.values())
     ali_alone, ginex_alone = (bench.seconds(case) for case in alone.values())
+    bench.findings += [
+        Finding("Figure 14", "Ginex over PyG+, speed-up (paper: 1.86 to 2.50)", pyg / ginex, 1.86),
+        Finding("Figure 14", "Ginex over Ali+PG, speed-up (paper: 1.23 to 1.47)", ali / ginex, 1.23),
+    ]
     bench.out(
         f"Ginex's speed-up   ours: {pyg / ginex:.2f} over PyG+, {ali / ginex:.2f} over Ali+PG (rows "
         f"{cases['Ali+PG'].share:.0%}); a row per read: {pyg / ginex_alone:.2f} and {ali_alone / ginex_alone:.2f}\n"
@@ -251,9 +255,11 @@ def figure_15(bench: Bench) -> None:
     rows = {name: bench.results[case][-1] for name, case in cases.items()}
     if not any("failed" in row for row in rows.values()):
         missed = {name: 1 - row["hits"] / row["rows"] for name, row in rows.items()}
+        ratio = missed["Ginex"] / max(missed["Ginex-PG"], 1e-9)
+        bench.findings.append(Finding("Figure 15", "misses over those of Ginex-PG", ratio, 1.0, less_is_better=True))
         alone_ratio = bench.seconds(cases["Ginex, a row per read"]) / bench.seconds(cases["Ginex-PG, a row per read"])
         bench.out(
-            f"misses             ours: {missed['Ginex'] / missed['Ginex-PG']:.2f} of Ginex-PG's, fills at seams not "
+            f"misses             ours: {ratio:.2f} of Ginex-PG's, fills at seams not "
             f"counted; time, row per read: {alone_ratio:.2f}; superbatches of {rows['Ginex']['superbatches']} batches\n"
             "paper:             consistently fewer misses (Twitter: less than .08), data preparation less in "
             "proportion, inspect at most .20 longer; plotted only\n"
@@ -275,6 +281,12 @@ def figure_16(bench: Bench) -> None:
         for factor in (0.25, 0.5, 1.0, 2.0)
     }
     bench.table(cases, cases[f"x1: {default}"], "/default")
+    twice, once = (bench.seconds(cases[f"x{factor}: {factor * default}"]) for factor in (2, 1))
+    bench.findings.append(
+        Finding(
+            "Figure 16", "time with twice the superbatch over the default's", twice / once, 0.97, less_is_better=True
+        )
+    )
     bench.out(
         "paper: larger is better; twice the default takes .072, .032, .048 and .032 less time (papers, products, "
         "Friendster, Twitter); the rest is plotted only\n"
@@ -284,7 +296,7 @@ def figure_16(bench: Bench) -> None:
     )
 
 
-def sweep(bench: Bench, points: dict[str, dict[str, Any]], said: str) -> None:
+def sweep(bench: Bench, figure: str, points: dict[str, dict[str, Any]], said: str) -> None:
     """Print the speed-ups over PyG+ at each point, and the results of every run."""
     cases = {(point, system): bench.case(system, **changes) for point, changes in points.items() for system in SYSTEMS}
     rows = {}
@@ -293,6 +305,7 @@ def sweep(bench: Bench, points: dict[str, dict[str, Any]], said: str) -> None:
         bench.run(case)
     for point in points:
         pyg, ali, ginex = (bench.seconds(cases[point, system]) for system in SYSTEMS)
+        bench.findings.append(Finding(figure, f"Ginex over PyG+, speed-up, {point}", pyg / ginex))
         rows[point] = [f"{pyg / ali:.2f}", f"{pyg / ginex:.2f}", f"{cases[point, 'Ali+PG'].share:.0%}"]
         bench.table({f"{system}, {point}": cases[point, system] for system in SYSTEMS}, cases[point, "PyG+"], "/PyG+")
     bench.out("speed-up over PyG+:")
@@ -304,6 +317,7 @@ def figure_17(bench: Bench) -> None:
     bench.out("\nFigure 17: feature dimension")
     sweep(
         bench,
+        "Figure 17",
         {f"{dim}": {"dim": dim} for dim in bench.scale.dims},
         "plotted only; the gap gets smaller from 128 to 512 and slightly larger at 768, where rows of 3 KB span two "
         "pages of 4 KB\nwhat differs here: direct reads are of sectors of 512 bytes, so that only PyG+ pays for pages; "
@@ -318,6 +332,7 @@ def figure_18(bench: Bench) -> None:
     }
     sweep(
         bench,
+        "Figure 18",
         points,
         "plotted only; the less memory, the narrower the gap of Ginex and Ali+PG (10 of 32 GB are left for caches); on "
         "Twitter the two are comparable at 128 GB\n"
@@ -335,6 +350,7 @@ def figure_19(bench: Bench) -> None:
     bench.out(f"\nFigure 19: batch size ({bench.scale.batch_size} stand for 1000)")
     sweep(
         bench,
+        "Figure 19",
         {f"{size}": {"batch_size": size} for size in bench.scale.batch_sizes},
         "plotted only; Ginex is faster than Ali+PG but at 250, where changesets take longer than sampling\n"
         "what differs here: a changeset takes some ns an access on one core, whatever the batch",
@@ -412,7 +428,7 @@ def main() -> int:
         FIGURES[figure](bench)
     if arguments.json:
         runs = [{**asdict(case), "turns": results} for case, results in bench.results.items()]
-        print(json.dumps({"benchmark": "paper_ginex", "device": device.to_dict(), "runs": runs}, indent=1))
+        print_findings("paper_ginex", bench.findings, device=device.to_dict(), runs=runs)
     return 1 if any("failed" in result for results in bench.results.values() for result in results) else 0
 
 

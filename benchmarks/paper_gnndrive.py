@@ -19,7 +19,6 @@ MB: read by the kernel.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -40,7 +39,18 @@ from diskhop.errors import BudgetError
 from diskhop.generating import GraphConfig
 from ginex_systems import FANOUTS
 from gnndrive_systems import Case, ReadTimes, Work, make_file, plan_case, time_reads
-from papers import CpuClock, cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned, sparkline
+from papers import (
+    CpuClock,
+    Finding,
+    cache_lists,
+    dataset_bytes,
+    find_graph,
+    narrow,
+    print_findings,
+    print_table,
+    run_planned,
+    sparkline,
+)
 from workloads import DEFAULT_FOLDER, measure_device
 
 DIM, NODES_PER_SEED, BLOCK_MODEL_BATCH_SIZE = 128, 80_000, 10
@@ -154,6 +164,7 @@ class Bench:
             num_epochs=self.scale.num_epochs,
         )
         self.results: dict[Case, Result] = {}
+        self.findings: list[Finding] = []
         self._capped = capped
 
     @cached_property
@@ -265,6 +276,9 @@ def figure_2(bench: Bench) -> None:
             pair = [bench.case(system, dim=dim, work=work) for work in works]
             alone, overlapped = (bench.run(case).get("sample_seconds", np.nan) for case in pair)
             rows[f"{system}, {dim}"] = [f"{alone * 1e3:.2f}", f"{overlapped * 1e3:.2f}", f"{overlapped / alone:.2f}"]
+            paper = 5.4 if system == "PyG+" and dim == DIM else None
+            claim = f"{system}, {dim} values: sampling while extracting over alone"
+            bench.findings.append(Finding("Figure 2", claim, overlapped / alone, paper))
             cases.update({f"{system}-{name}, {dim}": case for name, case in zip(("only", "all"), pair, strict=True)})
     print_table(bench.out, ["only", "all", "all/only"], rows)
     bench.table(cases)
@@ -287,6 +301,10 @@ def figures_3_and_11(bench: Bench) -> None:
             rows[system] = [result["failed"]]
             continue
         busy, io_wait = result["cpu"]["busy"], result["cpu"]["io_wait"]
+        if busy:
+            bench.findings.append(
+                Finding("Figures 3 and 11", f"{system}: share of the cores busy", float(np.mean(busy)))
+            )
         rows[system] = [
             f"{result['ended'] - result['began']:.1f}",
             *(f"{np.mean(shares):.0%}" if shares else "-" for shares in (busy, io_wait)),
@@ -301,7 +319,7 @@ def figures_3_and_11(bench: Bench) -> None:
     )
 
 
-def sweep(bench: Bench, points: dict[str, dict[str, Any]], said: str) -> None:
+def sweep(bench: Bench, figure: str, points: dict[str, dict[str, Any]], said: str) -> None:
     """Print every system at each point, and the times of the others over GNNDrive's."""
     cases = {(point, system): bench.case(system, **changes) for point, changes in points.items() for system in SYSTEMS}
     bench.table({f"{system}, {point}": case for (point, system), case in cases.items()})
@@ -311,6 +329,12 @@ def sweep(bench: Bench, points: dict[str, dict[str, Any]], said: str) -> None:
             bench.seconds(case) * EPOCH_BATCHES * bench.base.batch_size / case.batch_size
             for case in (cases[point, system] for system in SYSTEMS)
         ]
+        for system, seconds in zip(SYSTEMS[:-1], epochs, strict=False):
+            # By Table 2, on the CPU.
+            paper = {"PyG+": 11.1, "Ginex": 1.7}[system] if (figure, point) == ("Figure 8", f"{DIM}") else None
+            bench.findings.append(
+                Finding(figure, f"{system} over GNNDrive, time, {point}", seconds / epochs[-1], paper)
+            )
         rows[point] = [f"{seconds:.2f}" for seconds in epochs] + [f"{each / epochs[-1]:.2f}" for each in epochs[:-1]]
     bench.out(f"seconds for {EPOCH_BATCHES * bench.base.batch_size} seeds:")
     print_table(bench.out, [*SYSTEMS, *(f"{system}/GNNDrive" for system in SYSTEMS[:-1])], rows)
@@ -321,6 +345,7 @@ def figure_8(bench: Bench) -> None:
     bench.out("\nFigure 8: feature dimension")
     sweep(
         bench,
+        "Figure 8",
         {f"{dim}": {"dim": dim} for dim in bench.scale.swept_dims},
         "PyG+ takes 16.9 and Ginex 2.6 times as long as GNNDrive-GPU (Papers100M, SAGE, 128 values); by Table 2 "
         "11.1 and 1.7 times as long\n       as GNNDrive-CPU; the GPU is 1.5 times as fast as the CPU with SAGE; from "
@@ -337,6 +362,7 @@ def figure_9(bench: Bench) -> None:
     memory_bytes = bench.base.memory_bytes
     sweep(
         bench,
+        "Figure 9",
         {f"x{factor:g}": {"dim": 512, "memory_bytes": int(memory_bytes * factor)} for factor in bench.scale.memories},
         "8 to 128 GB, plotted only; at 8 GB PyG+ takes up to 5.8 times as long as GNNDrive-GPU, and Ginex runs out of "
         "memory on Twitter; GNNDrive gains little\nbeyond 32 GB, where all lists are in memory; at 128 GB PyG+ is as "
@@ -350,6 +376,7 @@ def figure_10(bench: Bench) -> None:
     sizes = [int(factor * normal) for factor in bench.scale.batch_sizes]
     sweep(
         bench,
+        "Figure 10",
         {f"{size}": {"batch_size": size} for size in sizes if size > 0},
         "500 to 4000, plotted only; epochs get shorter with larger batches, but PyG+'s 43.2 % longer from 500 to 1000; "
         "it runs out of memory at 4000 with GAT (Friendster)",
@@ -368,6 +395,8 @@ def figure_12(bench: Bench) -> None:
     ratios = [
         f"x{factor} {bench.seconds(cases['x1']) / bench.seconds(cases[f'x{factor}']):.2f}" for factor in times[1:]
     ]
+    doubled = bench.seconds(cases["x1"]) / bench.seconds(cases["x2"])
+    bench.findings.append(Finding("Figure 12", "speed-up of twice the buffer (CPU)", doubled, 1.2))
     bench.out(
         f"speed-up over x1: {', '.join(ratios)}\n"
         "paper: x2 is 1.4 (GPU) and 1.2 (CPU) times as fast as x1 (2.38 GB) with Twitter and SAGE; more does not help\n"
@@ -402,7 +431,7 @@ def figure_14(bench: Bench) -> None:
     best = {name: np.maximum.accumulate([epoch["valid"] for epoch in done[name]]) for name in (in_order, out_of_order)}
     # Accuracy that both reach.
     target = min(accuracies[-1] for accuracies in best.values())
-    rows = {}
+    rows, to_target = {}, {}
     for name, epochs in done.items():
         needed = 1 + int(np.argmax(best.get(name, best[in_order]) >= target))
         seconds = [epoch["seconds"] for epoch in epochs]
@@ -412,6 +441,11 @@ def figure_14(bench: Bench) -> None:
             f"{needed}",
             f"{np.mean(seconds) * needed:.1f}",
         ]
+        to_target[name] = float(np.mean(seconds)) * needed
+    for name, paper in (("PyG+", 11.5), ("Ginex", 1.8)):
+        if name in to_target:
+            ratio = to_target[name] / to_target[out_of_order]
+            bench.findings.append(Finding("Figure 14", f"{name} over GNNDrive, time to accuracy (CPU)", ratio, paper))
     print_table(bench.out, ["accuracy by epoch", "s per epoch", "epochs", f"s to {target:.1%}"], rows)
     bench.out(
         "paper: PyG+, Ginex and GNNDrive-CPU take 18.4, 2.9 and 1.6 times as long as GNNDrive-GPU to about 56 % "
@@ -438,6 +472,9 @@ def appendix_b(bench: Bench) -> None:
                         for text in _read_cells(times, num_bytes, depth)
                     ]
     print_table(bench.out, ["direct MB/s", "us", "CPU us", "buffered MB/s", "us", "CPU us"], rows)
+    for name, cells in rows.items():
+        if cells[0] != "-":
+            bench.findings.append(Finding("Figure B.1", f"direct MB/s, {name}", float(cells[0])))
     bench.out(
         "paper: plotted only: threads gain up to about 32, and wait the longer for each read the more they are; one "
         "thread with n reads in flight is as fast;\n"
@@ -504,7 +541,7 @@ def main() -> int:
         EXPERIMENTS[name](bench)
     if arguments.json:
         runs = [{**asdict(case), "result": result} for case, result in bench.results.items()]
-        print(json.dumps({"benchmark": "paper_gnndrive", "device": device.to_dict(), "runs": runs}, indent=1))
+        print_findings("paper_gnndrive", bench.findings, device=device.to_dict(), runs=runs)
     return 1 if any("failed" in result for result in bench.results.values()) else 0
 
 

@@ -37,7 +37,7 @@ from diskhop.policies.orderings import ORDERS
 from diskhop.policies.schedule import Schedule, prefetchable_share
 from diskhop.runs.start import embed
 from embeddings import Autograd
-from papers import CpuClock, find_graph, print_table, sparkline
+from papers import CpuClock, Finding, find_graph, print_findings, print_table, sparkline
 from workloads import DEFAULT_FOLDER, evict
 
 DIM = 100
@@ -96,6 +96,7 @@ class Bench:
         self.out = out
         self._folder = folder
         self._runs: dict[tuple[str, str], Run] = {}
+        self.findings: list[Finding] = []
 
     def graph(self, stands_for: str) -> Dataset:
         """Open or generate the graph of this density."""
@@ -130,8 +131,10 @@ class Bench:
         return Run(epoch["seconds"], epoch["stall_seconds"], epoch["bytes_read"] + epoch["bytes_written"], busy)
 
 
-def table_8(out: Callable[[str], None]) -> None:
-    out("\nTable 8: states per epoch, the paper's / ours (COVER: loads); the share of swaps that can be prefetched")
+def table_8(bench: Bench) -> None:
+    bench.out(
+        "\nTable 8: states per epoch, the paper's / ours (COVER: loads); the share of swaps that can be prefetched"
+    )
     rows = {}
     for num_partitions, of_paper in TABLE_8.items():
         cells = []
@@ -144,11 +147,13 @@ def table_8(out: Callable[[str], None]) -> None:
             loads = capacity + sum(len(set(after) - set(before)) for before, after in pairwise(states))
             # The paper counts the states of orders that swap one partition at a time, and the loads of COVER.
             counted = loads if name == "cover" else len(states)
+            claim = f"{num_partitions} partitions, {name}: " + ("loads" if name == "cover" else "states")
+            bench.findings.append(Finding("Table 8", claim, counted, paper, less_is_better=True))
             cells.append(
                 f"{'-' if paper is None else paper} / {counted} ({prefetchable_share(Schedule.of_one(states)):.0%})"
             )
         rows[f"{num_partitions} partitions"] = cells
-    print_table(out, ["BETA", "COVER", "Legend's", "searched for (ours)"], rows)
+    print_table(bench.out, ["BETA", "COVER", "Legend's", "searched for (ours)"], rows)
 
 
 def table_6(bench: Bench) -> None:
@@ -156,6 +161,8 @@ def table_6(bench: Bench) -> None:
     rows = {}
     for graph, (without, with_it) in TABLE_6.items():
         off, on = bench.run(graph, "legend, no overlap"), bench.run(graph, "legend")
+        gain = off.seconds / on.seconds - 1
+        bench.findings.append(Finding("Table 6", f"{graph}: gain by prefetching", gain, without / with_it - 1))
         rows[f"{graph}, ours"] = [*cells_of(off.seconds, on.seconds), f"{on.stall_seconds:.1f}"]
         rows[f"{graph}, paper"] = [*cells_of(without, with_it), "-"]
     print_table(bench.out, ["without", "with", "gain", "stalled"], rows)
@@ -178,6 +185,16 @@ def table_7(bench: Bench) -> None:
             if name in paper
             else f"{ours[name].seconds / ours['legend'].seconds:.2f}"
             for name in names
+        ]
+        bench.findings += [
+            Finding(
+                "Table 7",
+                f"{graph}: {name} over Legend's order, time",
+                ours[name].seconds / ours["legend"].seconds,
+                paper[name] / paper["legend"] if name in paper else None,
+            )
+            for name in names
+            if name != "legend"
         ]
         rows[f"{graph}, GB moved"] = [f"{ours[name].moved_bytes / 1e9:.2f}" for name in names]
     print_table(bench.out, list(names), rows)
@@ -236,6 +253,12 @@ def tables_5_and_10(bench: Bench) -> None:
             "autograd": ["-", "-", "-", "-", f"{found['autograd']:.1f}"],
         },
     )  # fmt: skip
+    paper_ratio = TABLE_10["Marius"] / TABLE_10["Legend"]
+    gradients = found["autograd"] / found["step"]
+    bench.findings += [
+        Finding("Table 5", "milliseconds of a batch", whole),
+        Finding("Table 10", "gradients by autograd over ours, time", gradients, paper_ratio),
+    ]
     out("the paper, TW, per batch: " + ", ".join(f"{name} {each} ms" for name, each in TABLE_5.items()))
     out("the paper, TW, its gradients: " + ", ".join(f"{name} {each} ms" for name, each in TABLE_10.items()))
 
@@ -245,6 +268,8 @@ def figure_8(bench: Bench) -> None:
     for graph in TABLE_6:
         for name in ("beta", "cover", "legend, no overlap", "searched"):
             busy = bench.run(graph, name).busy
+            if busy:
+                bench.findings.append(Finding("Figure 8", f"{graph}, {name}: share of the cores busy", fmean(busy)))
             bench.out(f"{graph} {name:20} {fmean(busy) if busy else 0:6.1%} {sparkline(busy) if busy else ''}")
     bench.out("the paper: " + ", ".join(f"{name} {share} %" for name, share in FIGURE_8.items()))
 
@@ -253,17 +278,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="in a minute, to see that it works")
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where graphs and runs are kept: 6 GB")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     arguments = parser.parse_args()
 
     def out(line: str) -> None:
-        print(line, flush=True)
+        print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
     bench = Bench(arguments.dir, QUICK if arguments.quick else WHOLE, out)
-    table_8(out)
+    table_8(bench)
     table_6(bench)
     table_7(bench)
     tables_5_and_10(bench)
     figure_8(bench)
+    if arguments.json:
+        print_findings("paper_legend", bench.findings)
     return 0
 
 

@@ -31,7 +31,7 @@ from diskhop.io.engine import open_engine
 from diskhop.runs.start import train
 from diskhop.system.memory import default_threads
 from hop_runs import BATCH_SIZE, Way, make_tables, run_items, run_loader
-from papers import print_table
+from papers import Finding, print_findings, print_table
 from turns import take_turn
 from workloads import DEFAULT_FOLDER
 
@@ -102,6 +102,7 @@ class Bench:
         self.out = out
         self._dataset = dataset
         self._prepared_seconds: dict[int, float] = {}
+        self.findings: list[Finding] = []
 
     def train(self, model: str, hops: int, **options: Any) -> Trained:
         """Train once; the first run with a number of hops makes its tables."""
@@ -135,6 +136,16 @@ def compare_models(bench: Bench) -> None:
     for model in (*PP_MODELS, *MP_MODELS):
         for hops in bench.scale.hops:
             run = bench.train(model, hops)
+            name = f"{model}, {hops}"
+            bench.findings += [
+                Finding("Figures 2 and 3", f"{name}: test accuracy, %", run.test),
+                Finding("Figures 2 and 3", f"{name}: epochs per second", 1 / run.epoch_seconds),
+                Finding("Figures 4 and 5", f"{name}: MB of an epoch's batches", run.epoch_bytes / 1e6),
+                Finding("Figure 7", f"{name}: epochs to 99% of the peak", run.converged_epoch, less_is_better=True),
+            ]
+            if model in PP_MODELS:
+                share = run.prepared_seconds / run.run_seconds
+                bench.findings.append(Finding("Table 7, appendix I", f"{name}: preparing over training, time", share))
             before = [f"{run.prepared_seconds:.1f}", f"{run.prepared_seconds / run.run_seconds:.0%}"]
             rows[f"{model}, {hops} {'hops' if model in PP_MODELS else 'layers'}"] = [
                 f"{run.test:.2f}",
@@ -163,7 +174,9 @@ def compare_chunks(bench: Bench) -> None:
         found = []
         for chunk in bench.scale.chunks:
             options = {"shuffle": "rows"} if chunk == 1 else {"shuffle": "chunks", "chunk_rows": chunk}
-            found.append(f"{bench.train(model, hops, **options).test:.2f}")
+            test = bench.train(model, hops, **options).test
+            bench.findings.append(Finding("Table 6", f"{model}, chunks of {chunk}: test accuracy, %", test))
+            found.append(f"{test:.2f}")
         rows[model] = found
     print_table(bench.out, [str(chunk) for chunk in bench.scale.chunks], rows)
     for model, of_chunk in TABLE_6.items():
@@ -207,7 +220,7 @@ class Loading:
         return turn.stages["seconds"] * self.tables.num_rows / BATCH_SIZE
 
 
-def climb(loading: Loading, out: Callable[[str], None]) -> None:
+def climb(loading: Loading, out: Callable[[str], None]) -> list[Finding]:
     """Print figure 9 and appendix H."""
     num_rows = loading.tables.num_rows
     out(f"\nFigure 9: seconds per epoch of {num_rows:,} rows, {loading.tables.num_tables} tables in memory")
@@ -237,6 +250,16 @@ def climb(loading: Loading, out: Callable[[str], None]) -> None:
     rows["mean"] = [f"{geometric_mean(of):.2f}" for of in zip(*ratios, strict=True)]
     rows["the paper's"] = [f"{STORAGE_OF_CHUNKS:.2f}", f"{STORAGE_OF_ROWS:.2f}"]
     print_table(out, ["in chunks", "row by row"], rows)
+    in_chunks, row_by_row = (geometric_mean(of) for of in zip(*ratios, strict=True))
+    return [
+        *(
+            Finding("Figure 9", f"{name}: times as fast", each, FIGURE_9[name])
+            for name, each in zip(FIGURE_9, mean, strict=True)
+        ),
+        Finding("Figure 9", "all steps: times as fast", total, FIGURE_9_TOTAL),
+        Finding("Appendix H", "rate from disk over that from memory, in chunks", in_chunks, STORAGE_OF_CHUNKS),
+        Finding("Appendix H", "rate from disk over that from memory, row by row", row_by_row, STORAGE_OF_ROWS),
+    ]
 
 
 def main() -> int:
@@ -245,29 +268,38 @@ def main() -> int:
     parser.add_argument("--source", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="folder of tables, generated if missing")
     parser.add_argument("--parts", nargs="*", default=["loading", "models", "chunks"])
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     arguments = parser.parse_args()
     scale = QUICK if arguments.quick else WHOLE
+    findings: list[Finding] = []
 
     def out(line: str) -> None:
-        print(line, flush=True)
+        print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
     if "loading" in arguments.parts:
         tables = make_tables(arguments.dir / f"tables-{scale.table_rows}", scale.table_rows)
-        climb(Loading(tables, scale), out)
-    if not {"models", "chunks"} & set(arguments.parts):
-        return 0
+        findings += climb(Loading(tables, scale), out)
     source = arguments.source / GRAPH
-    if not source.exists():
-        print(f"{source}: is not there; name the folder of real graphs with --source, or take --parts loading")
+    needs_graph = bool({"models", "chunks"} & set(arguments.parts))
+    if needs_graph and not source.exists():
+        out(f"{source}: is not there; name the folder of real graphs with --source, or take --parts loading")
         return 2
+    if needs_graph:
+        findings += _compare_on(source, scale, out, arguments.parts)
+    if arguments.json:
+        print_findings("paper_prepropagation", findings)
+    return 0
+
+
+def _compare_on(source: Path, scale: Scale, out: Callable[[str], None], parts: list[str]) -> list[Finding]:
     with tempfile.TemporaryDirectory() as folder:
         dataset = import_graph(source, Path(folder) / GRAPH, engine=open_engine("auto").engine)
         bench = Bench(dataset, scale, out)
-        if "models" in arguments.parts:
+        if "models" in parts:
             compare_models(bench)
-        if "chunks" in arguments.parts:
+        if "chunks" in parts:
             compare_chunks(bench)
-    return 0
+    return bench.findings
 
 
 if __name__ == "__main__":

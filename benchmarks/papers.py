@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,43 @@ from diskhop.plans import PreparedBytes, SampledPlan, StoreShare
 from workloads import evict
 
 HERE = Path(__file__).parent
+# Ours counts as reproduced from this share of the paper's figure on, and as better from its inverse.
+REPRODUCED = 0.9
 _READ_BYTES = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One figure of a paper next to ours.
+
+    figure: its name in the paper, as in papers_page.py.
+    claim: what the figures are, with their unit.
+    ours: our figure; NaN for a run that failed.
+    paper: the paper's on its hardware; None if it is plotted only.
+    less_is_better: True if small figures are good.
+    """
+
+    figure: str
+    claim: str
+    ours: float
+    paper: float | None = None
+    less_is_better: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Return 'failed', 'plotted only', 'better', 'reproduced' or 'not'."""
+        if math.isnan(self.ours):
+            return "failed"
+        if self.paper is None:
+            return "plotted only"
+        better = self.paper / self.ours if self.less_is_better else self.ours / self.paper
+        return "better" if better > 1 / REPRODUCED else "reproduced" if better >= REPRODUCED else "not"
+
+
+def print_findings(benchmark: str, findings: Sequence[Finding], **more: Any) -> None:
+    """Print one JSON document with the findings of a paper's script, for papers_page.py."""
+    found = [{**asdict(each), "verdict": each.verdict} for each in findings]
+    print(json.dumps({"benchmark": benchmark, "findings": found, **more}, indent=1))
 
 
 def find_graph(path: Path, config: GraphConfig) -> Dataset:

@@ -20,6 +20,7 @@ NO_BENCHMARKS = {
     "individual_packing",
     "packing_runs",
     "papers",
+    "papers_page",
     "planner_docs",
     "run_all",
     "steps",

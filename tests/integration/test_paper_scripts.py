@@ -30,6 +30,7 @@ import paper_gnndrive
 import paper_legend
 import paper_prepropagation
 import papers
+import papers_page
 from cgroups import Limited
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel, assumed_disk_model
@@ -81,13 +82,22 @@ def folder(module_folder: Path) -> Path:
     return module_folder
 
 
+def _require_findings(code: int, output: str) -> dict[str, Any]:
+    """All figures that the script found are numbers."""
+    document: dict[str, Any] = json.loads(output)
+    assert code == 0
+    assert [each for each in document["findings"] if each["verdict"] == "failed"] == []
+    for each in document["findings"]:
+        assert any(each["figure"] in figures for figures in papers_page.FIGURES[document["benchmark"]]), each
+    return document
+
+
 def _require_results(code: int, output: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(output)
     results = [result for run in document["runs"] for result in run.get("turns", [run.get("result")])]
     assert results
     assert not [result["failed"] for result in results if "failed" in result]
-    assert code == 0
-    return document
+    return _require_findings(code, output)
 
 
 @pytest.mark.parametrize("figure", list(paper_ginex.FIGURES))
@@ -124,8 +134,7 @@ def test_gnndrive(
     )
     monkeypatch.setattr(paper_gnndrive, "QUICK", tiny)
     code, output = run(paper_gnndrive, "--json", "--dir", str(folder), "--nodes", str(_NUM_NODES), "--only", figure)
-    if figure != "appendixB":
-        _require_results(code, output)
+    (_require_findings if figure == "appendixB" else _require_results)(code, output)
 
 
 @pytest.mark.parametrize("experiment", list(paper_diskgnn.EXPERIMENTS))
@@ -138,15 +147,15 @@ def test_diskgnn(
     )
     monkeypatch.setattr(paper_diskgnn, "QUICK", tiny)
     code, output = run(paper_diskgnn, "--json", "--dir", str(folder), "--only", experiment)
-    if experiment not in ("figure12", "segments", "figure14"):
-        _require_results(code, output)
+    trains = experiment not in ("figure12", "segments", "figure14")
+    (_require_results if trains else _require_findings)(code, output)
 
 
 def test_legend(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = paper_legend.Scale(_NUM_NODES, {"TW": 4000, "FM": 2000}, 10, 1, batch_size=1000, chunk_size=100)
     monkeypatch.setattr(paper_legend, "QUICK", tiny)
-    code, _ = run(paper_legend, "--dir", str(folder))
-    assert code == 0
+    code, output = run(paper_legend, "--json", "--dir", str(folder))
+    _require_findings(code, output)
 
 
 def test_prepropagation(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,5 +178,25 @@ def test_prepropagation(run: Callable[..., tuple[int, str]], folder: Path, monke
     monkeypatch.setattr(paper_prepropagation, "ITEM_WORKERS", 0)
     tiny = paper_prepropagation.Scale((2,), 1, (1, 64), 1000, 1)
     monkeypatch.setattr(paper_prepropagation, "QUICK", tiny)
-    code, _ = run(paper_prepropagation, "--source", str(source.parent), "--dir", str(folder))
-    assert code == 0
+    code, output = run(paper_prepropagation, "--json", "--source", str(source.parent), "--dir", str(folder))
+    _require_findings(code, output)
+
+
+def test_the_page_has_a_row_for_every_figure_and_those_found() -> None:
+    found = {"figure": "Table 6", "claim": "gain", "ours": 0.2, "paper": 0.1, "verdict": "better"}
+    page = papers_page.write_page({"paper_legend": {"findings": [found], "quick": True, "hours": 0.5}})
+    for figures in papers_page.FIGURES.values():
+        assert all(f"| {figure} |" in page for figure in figures)
+    assert "| Table 6 | gain | 0.1 | 0.2 | better |" in page
+    assert "no evidence, 0.5 hours" in page
+    assert "| Table 7 | | | | not run |" in page
+
+
+def test_verdicts_are_those_of_the_figures() -> None:
+    def verdict(ours: float, paper: float | None, **more: bool) -> str:
+        return papers.Finding("Figure 1", "x", ours, paper, **more).verdict
+
+    assert verdict(1.5, None) == "plotted only"
+    assert verdict(float("nan"), 2.0) == "failed"
+    assert [verdict(ours, 2.0) for ours in (1.7, 1.9, 2.1, 3.0)] == ["not", "reproduced", "reproduced", "better"]
+    assert [verdict(ours, 2.0, less_is_better=True) for ours in (3.0, 2.1, 1.0)] == ["not", "reproduced", "better"]
