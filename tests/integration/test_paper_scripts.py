@@ -10,8 +10,9 @@ import contextlib
 import importlib
 import io
 import json
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -61,9 +62,12 @@ def _measure_nothing(_dataset: Dataset) -> DiskModel:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[int, str]]]:
     """Run a script's main() with --quick; returns its exit code and output."""
     monkeypatch.setattr(papers, "run_limited", _run_here)
+    on_end = signal.getsignal(signal.SIGTERM)  # which scripts change
 
     def run(script: ModuleType, *options: str) -> tuple[int, str]:
         if hasattr(script, "measure_device"):
@@ -73,7 +77,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         monkeypatch.setattr(sys, "argv", [script.__name__, "--quick", *options])
         return script.main(), capsys.readouterr().out
 
-    return run
+    yield run
+    signal.signal(signal.SIGTERM, on_end)
 
 
 @pytest.fixture(scope="module")
