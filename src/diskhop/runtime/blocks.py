@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# Between looks at whether calls have ended, after an error.
+_WAIT_SECONDS = 0.005
 
 
 def threads_that_fit(threads: int, most_bytes: int, needed_bytes: Callable[[int], int]) -> int:
@@ -30,17 +34,51 @@ def map_in_order(
     if threads == 1:
         yield from map(function, items)
         return
+    calls = _Calls(function)
     with ThreadPoolExecutor(threads) as executor:
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
-                waiting.append(executor.submit(function, item))
+                waiting.append(executor.submit(calls, item))
                 if len(waiting) > threads:
                     yield _first_result(waiting)
             while waiting:
                 yield _first_result(waiting)
+        except BaseException:
+            _end(calls, waiting, stop)
+            raise
+
+
+class _Calls(Generic[Item, Result]):
+    """A function that several threads call until all calls are ended.
+
+    It counts them itself: Ctrl-C may come when the executor has begun a call and not yet returned its future.
+    """
+
+    def __init__(self, function: Callable[[Item], Result]) -> None:
+        self._function = function
+        self._lock = threading.Lock()
+        self._num_running = 0
+        self._are_over = False
+
+    def __call__(self, item: Item) -> Result:
+        self._count(1)
+        try:
+            if self._are_over:  # read after it counts, so that end() waits for whatever has passed here
+                raise CancelledError
+            return self._function(item)
         finally:
-            _end(waiting, stop)
+            self._count(-1)
+
+    def end(self) -> None:
+        """Let no call begin, and wait for those that run. Without locks, which a signal here could leave locked."""
+        self._are_over = True
+        while self._num_running:
+            time.sleep(_WAIT_SECONDS)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._num_running += change
 
 
 def _first_result(waiting: deque[Future[Result]]) -> Result:
@@ -50,16 +88,15 @@ def _first_result(waiting: deque[Future[Result]]) -> Result:
     return result
 
 
-def _end(waiting: Collection[Future[Any]], stop: Callable[[], None]) -> None:
+def _end(calls: _Calls[Any, Any], waiting: Collection[Future[Any]], stop: Callable[[], None]) -> None:
     """Stop calls and wait for them, as they use memory that is freed next. Signals are raised once they have ended."""
     signals = []
     while True:
         try:
-            if waiting:
-                stop()
+            stop()
             for future in waiting:
                 future.cancel()
-            wait(waiting)
+            calls.end()
             break
         except (KeyboardInterrupt, SystemExit) as signal:
             signals.append(signal)
