@@ -65,11 +65,11 @@ def batch_addresses(table: NDArray[np.int64], node_ids: NodeIds) -> tuple[NDArra
     return addresses, staged
 
 
-def level_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the level of each address."""
+def level_of(addresses: Any) -> Any:
+    """Return the level of each address in an array or a tensor, int64."""
     return addresses >> LEVEL_SHIFT
 
 
-def index_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index of each address in the memory of its level."""
+def index_of(addresses: Any) -> Any:
+    """Return the index of each address, in an array or a tensor, in the memory of its level, int64."""
     return addresses & _INDEX_MASK

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
+from diskhop.errors import ReadError
 from diskhop.hops.make.passes import PIECE_EDGES, Lists
 from diskhop.hops.stream.prefetch import prefetched
 from diskhop.hops.tables import PAGE_BYTES
@@ -122,18 +123,26 @@ def edge_rows(stretch: Stretch) -> NDArray[Any]:
 def indptr_parts(
     lists: Lists, firsts: Iterable[int], stop: int, part_rows: int
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield (first row, indptr of the part's rows) of parts, given the first row of each, up to row stop."""
+    """Yield (first row, indptr of the part's rows) of parts, given the first row of each, up to row stop.
+
+    Raises ReadError for a file that has fewer.
+    """
     at_once = max(1, _INDPTR_ROWS // part_rows) * part_rows
     known_first, known_stop = 0, 0
     indptr: NDArray[np.int64] = np.zeros(0, np.int64)
-    with lists.indptr_path.open("rb", buffering=0) as file:
+    path = lists.indptr_path
+    with path.open("rb") as file:
         for first in firsts:
             last = min(first + part_rows, stop)
             if not known_first <= first < last <= known_stop:
                 known_first, known_stop = first, min(first + at_once, stop)
                 indptr = np.empty(known_stop - first + 1, np.int64)
                 file.seek(lists.indptr_offset + 8 * first)
-                file.readinto(indptr.data)
+                if file.readinto(indptr.data) < indptr.nbytes:
+                    raise ReadError(
+                        f"{path}: ends before row {known_stop}; run 'diskhop verify' on the dataset, then import the "
+                        "graph again"
+                    )
             yield first, indptr[first - known_first : last - known_first + 1]
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from diskhop.nn.kernels.choice import runs_kernels
 from diskhop.nn.kernels.leveled_rows import SCALE_BYTES, LeveledRows
-from diskhop.policies.device_rows import DEVICE, HOST, LEVEL_SHIFT, STAGED
+from diskhop.policies.device_rows import DEVICE, HOST, STAGED, index_of, level_of
 
 
 def assemble(rows: LeveledRows, addresses: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def assemble(rows: LeveledRows, addresses: Tensor) -> Tensor:
 def assembly_reference(rows: LeveledRows, addresses: Tensor) -> Tensor:
     """Compute assemble() by torch alone."""
     out = torch.empty(len(addresses), rows.dim, dtype=rows.dtype, device=addresses.device)
-    levels, indices = addresses >> LEVEL_SHIFT, addresses & ((1 << LEVEL_SHIFT) - 1)
+    levels, indices = level_of(addresses), index_of(addresses)
     for level, memory in ((DEVICE, rows.device), (HOST, rows.host), (STAGED, rows.staged)):
         places = (levels == level).nonzero().view(-1)
         found = memory.index_select(0, indices[places].to(memory.device)).to(out.device)
