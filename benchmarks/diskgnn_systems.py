@@ -25,6 +25,7 @@ from diskhop.runs.nodes.packing import pack
 from diskhop.runs.start import train
 from diskhop.stores.stores import STORES
 from fetching import kernel_bytes_read
+from stand_in import trained_by_stand_in
 from switches import without_idea
 from turns import peak_rss_bytes
 from workloads import HIDDEN, SEED
@@ -49,6 +50,7 @@ class Case:
 
     cache_bytes: for rows that stay in memory or are kept between batches, for systems with a cache.
     disk_bytes: largest size of what is packed ahead; 0: half of the free space.
+    step_seconds: seconds of each step of a stand-in for the trainer; 0: the model is trained.
     without: one of the IDEAS in switches.py.
     """
 
@@ -60,6 +62,7 @@ class Case:
     batch_size: int
     num_batches: int
     num_epochs: int
+    step_seconds: float = 0.0
     without: str = ""
 
     @property
@@ -92,8 +95,12 @@ def run_case(path: Path, case: Case, scratch: str) -> dict[str, Any]:
         "disk_bytes": case.disk_bytes,
         "reuse": case.is_packed_ahead,
     }
-    if case.work == "pack":
-        return _pack(path, options)
+    with trained_by_stand_in(case.step_seconds):
+        return _pack(path, options) if case.work == "pack" else _train(path, case, options)
+
+
+def _train(path: Path, case: Case, options: dict[str, Any]) -> dict[str, Any]:
+    store, scratch = options["store"], options["scratch"]
     options["store"], after_batch = without_idea(case.without, store) if case.without else (store, lambda: None)
     epochs = _Epochs(after_batch)
     packed_ahead = {str(manifest.parent) for manifest in Path(scratch).rglob(LAYOUT_FILE)} if scratch else set()

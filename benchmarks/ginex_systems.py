@@ -1,4 +1,4 @@
-"""The systems that the Ginex paper compares (sections 5.1 and 5.3), as plans of diskhop, and a training run by one.
+"""The systems that the Ginex paper compares (sections 5.1 and 5.3), as plans of diskhop, and a run by one.
 
 A *case* is a system with the numbers that its plan depends on. Its caches get the memory that is left, a *share* of
 that for rows and the rest for lists of neighbours. benchmarks/paper_ginex.py runs each in its own process:
@@ -82,6 +82,7 @@ class Case:
 
     share: share of the caches' bytes for rows.
     superbatch: largest number of batches sampled ahead; 0: limited by the disk only.
+    step_seconds: seconds that the consumer waits with each batch, which stand for a step of training.
     reads_rows_alone: True to read each row separately, as the paper's systems do; else close rows are read together.
     """
 
@@ -92,6 +93,7 @@ class Case:
     num_batches: int
     share: float = 0.0
     superbatch: int = 0
+    step_seconds: float = 0.0
     reads_rows_alone: bool = False
 
 
@@ -194,6 +196,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
                 else:
                     counts.add(batch.counts)
                     sample_seconds += batch.sample_seconds
+                time.sleep(case.step_seconds)
                 del batch  # As in training: a batch kept is one more than reserved.
             seconds = time.perf_counter() - began
             read_bytes = kernel_bytes_read() - read_before_bytes

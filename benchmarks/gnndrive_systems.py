@@ -12,7 +12,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,17 +42,16 @@ from diskhop.planning.planner import choose_plan
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.feeds import Batch, Feed
 from diskhop.runs.nodes.objective import make_objective
 from diskhop.runs.nodes.sampled import SampledFeed
 from diskhop.runs.nodes.task import read_task
-from diskhop.runs.sums import LossValue
 from diskhop.runs.trainer import Trainer
 from diskhop.stores.shared import LEAST_EXTRACTORS, shared_reserves
 from diskhop.system.memory import default_threads
 from fetching import kernel_bytes_read
 from ginex_systems import FANOUTS, workload_of
 from papers import cache_lists, narrow, read_plan
+from stand_in import StandIn
 from turns import peak_rss_bytes
 from workloads import HIDDEN, SEED
 
@@ -70,6 +71,7 @@ class Case:
     """One system at one point of a figure.
 
     num_batches: batches per epoch; 'converge' has whole epochs.
+    step_seconds: seconds of each step of a stand-in for the trainer; 0: the model is trained.
     buffer: size of GNNDrive's buffer, as a multiple of the smallest, for the fewest extractors; 0: the planner chooses.
     """
 
@@ -80,6 +82,7 @@ class Case:
     memory_bytes: int
     num_batches: int = 0
     num_epochs: int = 1
+    step_seconds: float = 0.0
     buffer: int = 0
 
 
@@ -138,11 +141,12 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     train_ids = task.seeds.train
     budget = Budget(plan.memory_bytes)
     torch.set_num_threads(default_threads())
-    trainer_type = _Idle if case.work in ("sample", "extract") else Trainer
     config = _train_config(case, plan)
     num_columns = dataset.feature_dim or dataset.made_features.dim
     objective = make_objective(config, dataset, task)
-    trainer = trainer_type(lambda: build_model(config, num_columns, dataset.num_outputs), objective, config, Callback())
+    trainer = _trainer_type(case)(
+        lambda: build_model(config, num_columns, dataset.num_outputs), objective, config, Callback()
+    )
     if plan.topology == "mapped":
         # As earlier epochs leave the page cache: pages that stay are part of the measurement.
         cache_lists(dataset)
@@ -180,14 +184,11 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     }
 
 
-class _Idle(Trainer):
-    """Takes batches as training does, without computing."""
-
-    def _add_gradients(self, _feed: Feed, _batch: Batch, _epoch: int) -> LossValue:
-        return LossValue(0.0, 1.0)
-
-    def _step(self, _rate: float, _weight: float) -> None:
-        pass
+def _trainer_type(case: Case) -> Callable[..., Trainer]:
+    """Return what trains: a stand-in that takes no time where batches are not trained on."""
+    if case.work in ("sample", "extract"):
+        return partial(StandIn, step_seconds=0.0)
+    return partial(StandIn, step_seconds=case.step_seconds) if case.step_seconds else Trainer
 
 
 def _some(ids: NodeRows, num_seeds: int, epoch: int) -> NodeRows:

@@ -12,7 +12,7 @@ DiskGNN: `packed` from a layout packed ahead, of the first epoch's batches, whic
 DiskGNN, streaming: `packed` with nothing packed ahead and new samples in every epoch. Ginex: `belady`; one row per
 read, as in the paper. DGL-OnDisk: `pread`. For the record: `static` and `shared`. MariusGNN, which trains on partitions
 that it swaps, has no counterpart here and is quoted. All train the same 3-layer SAGE, 256 wide, on the CPU; the paper's
-on a GPU that overlaps with the rest.
+on a GPU that overlaps with the rest. With --trainer stand-in:12ms each step is a wait in its place.
 
 The columns are per epoch, means of those after the first. s: seconds of the whole. +preprocess: with packing, sampling
 included, spread over EPOCHS_PACKED_FOR epochs. fetch: seconds in which the store fetched rows; wait: of the model for
@@ -47,6 +47,7 @@ from diskhop.sampling.topology import topology_bytes
 from individual_packing import PackingCase
 from papers import Finding, find_graph, print_findings, print_table, run_script
 from segments import NUM_NODES, PAPER_TABLE_4, EpochTrace, compare_orders, compare_with_grid, record_trace
+from stand_in import add_trainer_option, name_trainer
 from workloads import DEFAULT_FOLDER, measure_device
 
 DIM, EDGES_PER_NODE = 128, 16
@@ -72,6 +73,7 @@ TABLE_5 = {
 }
 PAPER_OF = {"uniform": "FS", "kronecker": "IG"}
 
+CPU_TRAINER = "the model on the CPU"
 _AMPLE_BYTES, _KERNEL_BYTES = 4 << 30, 16 << 20
 
 Result = dict[str, Any]
@@ -116,6 +118,7 @@ class Bench:
         self.out = out
         self.folder: Path = arguments.dir
         self.is_quick: bool = arguments.quick
+        self.step_seconds: float = arguments.step_seconds
         self.scale = QUICK if arguments.quick else WHOLE
         if arguments.nodes is not None:
             self.scale = self.scale._replace(num_nodes=arguments.nodes)
@@ -166,6 +169,7 @@ class Bench:
             batch_size=self.batch_size,
             num_batches=self.scale.num_batches,
             num_epochs=self.scale.num_epochs,
+            step_seconds=self.step_seconds,
         )
 
     def run(self, system: str, point: Point, without: str = "") -> Result:
@@ -480,6 +484,7 @@ def main() -> int:
     parser.add_argument(
         "--nodes", type=int, help=f"of the graphs; default: {WHOLE.num_nodes:,}, quick {QUICK.num_nodes:,}"
     )
+    add_trainer_option(parser, CPU_TRAINER)
     parser.add_argument("--quick", action="store_true", help="fewer batches, epochs and points, a smaller graph")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     arguments = parser.parse_args()
@@ -499,15 +504,16 @@ def main() -> int:
     out(
         f"{bench.num_nodes:,} nodes, {EDGES_PER_NODE * bench.num_nodes:,} edges, {DIM} float32 features: "
         f"{format_bytes(bench.table_bytes('uniform'))}; SAGE's fan-out {','.join(map(str, FANOUTS))}, "
-        f"{bench.scale.num_batches} batches of {bench.batch_size}, {bench.scale.num_epochs} epochs, {os.cpu_count()} "
-        f"cores; device ({device.source}): {device.overhead_seconds * 1e6:.1f} us + bytes at "
-        f"{device.bytes_per_second / 1e9:.2f} GB/s per read"
+        f"{bench.scale.num_batches} batches of {bench.batch_size}, {bench.scale.num_epochs} epochs, "
+        f"{name_trainer(bench.step_seconds, CPU_TRAINER)}, {os.cpu_count()} cores; device ({device.source}): "
+        f"{device.overhead_seconds * 1e6:.1f} us + bytes at {device.bytes_per_second / 1e9:.2f} GB/s per read"
     )
     for name in only:
         EXPERIMENTS[name](bench)
     if arguments.json:
         runs = [{"graph": kind, **asdict(case), "result": result} for (kind, case), result in bench.results.items()]
-        print_findings("paper_diskgnn", bench.findings, device=device.to_dict(), runs=runs)
+        trainer = name_trainer(bench.step_seconds, CPU_TRAINER)
+        print_findings("paper_diskgnn", bench.findings, trainer=trainer, device=device.to_dict(), runs=runs)
     # A bound on the disk that is too small is a result.
     return 1 if any("failed" in result for (_, case), result in bench.results.items() if not case.disk_bytes) else 0
 

@@ -105,8 +105,7 @@ def _require_results(code: int, output: str) -> dict[str, Any]:
     return _require_findings(code, output)
 
 
-@pytest.mark.parametrize("figure", list(paper_ginex.FIGURES))
-def test_ginex(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, figure: str) -> None:
+def _make_tiny_ginex(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = paper_ginex.QUICK._replace(
         graph=replace(ginex_systems.GRAPH, num_nodes=20_000, num_edges=200_000, dim=256),
         dim=128,
@@ -119,13 +118,9 @@ def test_ginex(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: p
         shares=(1.0, 0.5),
     )
     monkeypatch.setattr(paper_ginex, "QUICK", tiny)
-    _require_results(*run(paper_ginex, "--json", "--dir", str(folder), "--figures", figure))
 
 
-@pytest.mark.parametrize("figure", list(paper_gnndrive.EXPERIMENTS))
-def test_gnndrive(
-    run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, figure: str
-) -> None:
+def _make_tiny_gnndrive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gnndrive_systems, "HIDDEN", _HIDDEN)
     tiny = paper_gnndrive.QUICK._replace(
         memory_fraction=20,
@@ -138,6 +133,27 @@ def test_gnndrive(
         block_model=_NUM_NODES,
     )
     monkeypatch.setattr(paper_gnndrive, "QUICK", tiny)
+
+
+def _make_tiny_diskgnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diskgnn_systems, "HIDDEN", _HIDDEN)
+    tiny = paper_diskgnn.QUICK._replace(
+        num_nodes=_NUM_NODES, nodes_a_seed=1000, num_batches=10, trace_nodes=2000, fractions=(0.1,)
+    )
+    monkeypatch.setattr(paper_diskgnn, "QUICK", tiny)
+
+
+@pytest.mark.parametrize("figure", list(paper_ginex.FIGURES))
+def test_ginex(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, figure: str) -> None:
+    _make_tiny_ginex(monkeypatch)
+    _require_results(*run(paper_ginex, "--json", "--dir", str(folder), "--figures", figure))
+
+
+@pytest.mark.parametrize("figure", list(paper_gnndrive.EXPERIMENTS))
+def test_gnndrive(
+    run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, figure: str
+) -> None:
+    _make_tiny_gnndrive(monkeypatch)
     code, output = run(paper_gnndrive, "--json", "--dir", str(folder), "--nodes", str(_NUM_NODES), "--only", figure)
     (_require_findings if figure == "appendixB" else _require_results)(code, output)
 
@@ -146,14 +162,38 @@ def test_gnndrive(
 def test_diskgnn(
     run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, experiment: str
 ) -> None:
-    monkeypatch.setattr(diskgnn_systems, "HIDDEN", _HIDDEN)
-    tiny = paper_diskgnn.QUICK._replace(
-        num_nodes=_NUM_NODES, nodes_a_seed=1000, num_batches=10, trace_nodes=2000, fractions=(0.1,)
-    )
-    monkeypatch.setattr(paper_diskgnn, "QUICK", tiny)
+    _make_tiny_diskgnn(monkeypatch)
     code, output = run(paper_diskgnn, "--json", "--dir", str(folder), "--only", experiment)
     trains = experiment not in ("figure12", "segments", "figure14")
     (_require_results if trains else _require_findings)(code, output)
+
+
+def test_a_stand_in_waits_in_place_of_each_step(
+    run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _make_tiny_ginex(monkeypatch)
+    _make_tiny_gnndrive(monkeypatch)
+    _make_tiny_diskgnn(monkeypatch)
+    options = ("--json", "--dir", str(folder), "--trainer", "stand-in:2ms")
+    ginex = _require_results(*run(paper_ginex, *options, "--figures", "18"))
+    gnndrive = _require_results(*run(paper_gnndrive, *options, "--nodes", str(_NUM_NODES), "--only", "figure12"))
+    diskgnn = _require_results(*run(paper_diskgnn, *options, "--only", "table5"))
+    for document in (ginex, gnndrive, diskgnn):
+        assert document["trainer"] == "a stand-in of 2 ms per batch"
+    assert all(result["seconds"] >= 0.002 for run in ginex["runs"] for result in run["turns"])
+    assert all(run["result"]["compute_seconds"] >= 0.002 for run in gnndrive["runs"] if run["work"] == "train")
+    trained = [epoch for run in diskgnn["runs"] for epoch in run["result"].get("epochs", [])]
+    assert all(epoch["loss"] == 0 and epoch["compute_seconds"] >= 0.002 * epoch["batches"] for epoch in trained)
+
+
+@pytest.mark.parametrize("trainer", ["stand-in", "stand-in:12", "stand-in:-1ms", "stand-in:nanms", "gpu"])
+def test_other_trainers_are_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, trainer: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["paper_ginex", "--trainer", trainer])
+    with pytest.raises(SystemExit, match="2"):
+        paper_ginex.main()
+    assert "write --trainer stand-in:12ms" in capsys.readouterr().err
 
 
 def test_legend(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
