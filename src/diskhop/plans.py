@@ -11,7 +11,8 @@ from typing import Any, Literal
 class Prediction:
     """Predicted cost of a run, before it is tried.
 
-    epoch_seconds: seconds of one training epoch, with disk and cores overlapped.
+    epoch_seconds: seconds of one training epoch, with disk and cores overlapped; of several, one in the middle.
+    start_seconds: how much longer the first epochs of several take together, which find less prefetched.
     io_seconds: seconds that the disk is busy per epoch.
     cores_seconds: seconds that all cores are busy per epoch.
     compute_seconds: the model's part of cores_seconds.
@@ -26,6 +27,7 @@ class Prediction:
     io_seconds: float
     cores_seconds: float
     compute_seconds: float
+    start_seconds: float = 0.0
     open_seconds: float = 0.0
     preparation_seconds: float = 0.0
     hit_rate: float = 0.0
@@ -41,7 +43,7 @@ class Prediction:
 
     def run_seconds(self, epochs: int) -> float:
         """Seconds of a run of n epochs, everything before the first one included."""
-        return self.seconds_before + epochs * self.epoch_seconds
+        return self.seconds_before + self.start_seconds + epochs * self.epoch_seconds
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -148,6 +150,7 @@ class StoreShare:
     extractors: batches in flight that fit the buffer even if they share no row.
     most_extracting: batches in flight at most, where they share rows; 0 for no such bound.
     superbatch: batches sampled ahead at once; 0 if the store does not look ahead.
+    first_superbatch: those of a run's first superbatch, at most.
     scratch: folder for the run's temporary files, '' for none.
     layout: folder of batches prepared before the run, '' for none.
     """
@@ -159,6 +162,7 @@ class StoreShare:
     extractors: int = 0
     most_extracting: int = 0
     superbatch: int = 0
+    first_superbatch: int = 0
     scratch: str = ""
     layout: str = ""
 

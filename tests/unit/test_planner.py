@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from diskhop.planning.workload import Workload
 from diskhop.plans import Prediction, RunPlan
 from diskhop.policies.belady import belady_misses
 from diskhop.policies.lru import lru_misses
-from diskhop.policies.superbatches import superbatch_lengths
+from diskhop.policies.superbatches import lengths_of_passes, superbatch_lengths
 from diskhop.protocols import NodeRows, Purpose, neighbor_spec
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.stores import STORES
@@ -129,13 +131,23 @@ def test_superbatches_of_the_next_pass_go_on_growing_and_end_without_a_short_one
     assert superbatch_lengths(37, 1000, 1.5) == [16, 21]
     assert superbatch_lengths(37, 1000, 1.5, after=21) == [37]
     assert superbatch_lengths(37, 20, 1.5, after=21) == [19, 18], "as far as the disk allows"
-    assert superbatch_lengths(100, 1000, 1.5, after=24) == [34, 66]
-    assert superbatch_lengths(37, 1000, 1.5, after=4) == [19, 18], "after a short validation"
+    assert superbatch_lengths(100, 1000, 1.5, after=24) == [36, 64]
+    assert superbatch_lengths(37, 1000, 1.5, after=4) == [16, 21], "after a short validation"
     for num_batches in range(1, 200):
         lengths = superbatch_lengths(num_batches, 30, 1.5, after=16)
         assert sum(lengths) == num_batches
         assert max(lengths) <= 30
         assert lengths[-1] * 3 >= lengths[0]
+
+
+def test_a_short_first_superbatch_is_followed_by_ones_that_its_training_can_hide() -> None:
+    assert lengths_of_passes(37, 1000, 1.5, 8) == [[8, 12, 17], [19, 18], [19, 18]]
+    assert lengths_of_passes(37, 1000, 1.5, 12) == [[12, 13, 12], [18, 19], [37]]
+    for first, num_batches, growth in itertools.product((1, 2, 7, 16), range(1, 120, 7), (1.5, 4.0)):
+        lengths = [each for of_pass in lengths_of_passes(num_batches, 50, growth, first) for each in of_pass]
+        assert lengths[0] == min(first, num_batches)
+        for before, length in pairwise(lengths):
+            assert length <= max(1.3 * max(growth * before, first), growth * before + 1), "no more than growth"
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,8 @@ class SuperbatchMaker:
         path = self._path(self._next_file)
         self._next_file += 1
         num_left = len(self._numbers) - self._num_made
-        length = next_length(self._last_length, num_left, self._most_batches, self._store.growth)
+        first = self._parts.plan.share.first_superbatch
+        length = next_length(self._last_length, num_left, self._most_batches, self._store.growth, first)
         numbers = self._numbers[self._num_made :][:length]
         started = time.perf_counter()
         try:

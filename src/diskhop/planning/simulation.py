@@ -29,6 +29,7 @@ from diskhop.planning.store_plan import own_threads, plan_store
 from diskhop.planning.workload import Workload, for_store
 from diskhop.plans import Prediction, SampledPlan
 from diskhop.policies.division import fewest_seconds
+from diskhop.policies.superbatches import FIRST_LENGTHS
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import count_neighbors, list_bytes
@@ -215,14 +216,35 @@ class Simulation:
         )
 
     def _option(self, kind: StoreKind, plan: SampledPlan, workload: Workload) -> Option[SampledPlan]:
+        is_prepared = _epochs_prepared(plan, workload) > 0
+        predicted = self.predict(plan, workload)
+        if kind.looks_ahead and not is_prepared:
+            plan, predicted = self._with_first_superbatch(plan, predicted, workload)
         return Option(
-            name=f"{kind.name} ahead" if _epochs_prepared(plan, workload) else kind.name,
+            name=f"{kind.name} ahead" if is_prepared else kind.name,
             plan=plan,
-            predicted=self.predict(plan, workload),
+            predicted=predicted,
             reason="" if kind.is_bounded else "not selectable: the OS page cache is outside --memory",
             simplicity=kind.simplicity,
             is_bounded=kind.is_bounded,
         )
+
+    def _with_first_superbatch(
+        self, plan: SampledPlan, predicted: Prediction, workload: Workload
+    ) -> tuple[SampledPlan, Prediction]:
+        """Return the plan with the first superbatch that makes a run fastest, and its prediction.
+
+        predicted: of the plan as it is.
+        """
+        epochs, usual = self._workload.epochs, plan
+        for length in FIRST_LENGTHS:
+            if length >= usual.share.first_superbatch:
+                continue
+            shorter = replace(usual, share=replace(usual.share, first_superbatch=length))
+            found = self.predict(shorter, workload)
+            if found.run_seconds(epochs) < predicted.run_seconds(epochs):
+                plan, predicted = shorter, found
+        return plan, predicted
 
     def _sample_and_measure_step(self) -> float:
         """Sample the trace, and return the seconds of one training step."""

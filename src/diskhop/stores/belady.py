@@ -22,7 +22,7 @@ from diskhop.errors import PipelineError
 from diskhop.io.array_file import ArrayFile
 from diskhop.plans import Prediction, StoreShare
 from diskhop.policies.belady import belady_misses, plan_span
-from diskhop.policies.superbatches import superbatch_lengths
+from diskhop.policies.superbatches import FIRST_LENGTH
 from diskhop.protocols import AccessTrace, MakeRoom, NodeIds, Rows, SampledBatch, Table
 from diskhop.stores.costs import Scenario, SuperbatchCost, predict_epoch
 from diskhop.stores.kind import StoreKind
@@ -267,6 +267,7 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
         reserves=room.reserves,
         cache_rows=cache_rows,
         superbatch=choose_superbatch(room, wishes, bytes_per_batch),
+        first_superbatch=FIRST_LENGTH,
         scratch=str(wishes.scratch),
     )
 
@@ -276,7 +277,8 @@ def simulate(scenario: Scenario) -> Prediction:
     plan, cores = scenario.plan, scenario.cores
     trace = scenario.trace.node_ids[: scenario.num_batches]
     record_bytes, num_rows = scenario.trace.record_bytes, scenario.trace.num_rows
-    lengths = superbatch_lengths(scenario.num_batches, plan.share.superbatch, BeladyStore.growth)
+    passes = scenario.superbatch_passes(BeladyStore.growth)
+    lengths = passes[0]
     # The short superbatch at the start, and the rest of the trace as one of the later ones.
     spans = [length for length in (min(lengths[0], len(trace)), len(trace) - lengths[0]) if length > 0]
     spanned = list(belady_misses(trace, scenario.table.num_rows, plan.share.cache_rows, spans=spans))
@@ -286,7 +288,7 @@ def simulate(scenario: Scenario) -> Prediction:
     fill_seconds = reads_of(scenario, [fills[:1]]).io_seconds
     num_kept = min(plan.share.cache_rows, num_rows * (1 - fetching.hit_rate))
     ahead = SuperbatchCost(
-        lengths=lengths,
+        passes=passes,
         io_seconds=reads_of(scenario, [fills[1:]]).io_seconds if len(fills) > 1 else 0.0,
         io_seconds_per_batch=2 * record_bytes / scenario.sequential_rate,
         cores_seconds_per_batch=num_rows * cores.look_ahead_row + record_bytes * cores.trace_byte,
@@ -294,7 +296,10 @@ def simulate(scenario: Scenario) -> Prediction:
     )
     fetching = replace(fetching, cores_seconds=fetching.cores_seconds + num_kept * scenario.machine.copy_seconds)
     predicted = predict_epoch(scenario, fetching, ahead=ahead)
-    return replace(predicted, epoch_seconds=predicted.epoch_seconds + fill_seconds)
+    # The cache is filled once: a later pass continues with the rows that it has.
+    if scenario.is_only:
+        return replace(predicted, epoch_seconds=predicted.epoch_seconds + fill_seconds)
+    return replace(predicted, start_seconds=predicted.start_seconds + fill_seconds)
 
 
 KIND = StoreKind(

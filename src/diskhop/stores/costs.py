@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from diskhop.batches.short_trace import ListsRead, ShortTrace
 from diskhop.disk.model import DiskModel
 from diskhop.plans import Prediction, SampledPlan
+from diskhop.policies.superbatches import lengths_of_passes
 from diskhop.protocols import NodeIds, Table
 
 # Two things that overlap take a little more than the longer one, and the more alike they are the more: x and y
@@ -119,6 +121,12 @@ class Scenario:
         """Bytes per second of data that the processes of the machine share, and each read a part of."""
         return self.machine.num_processes * self.sequential_rate
 
+    def superbatch_passes(self, growth: float) -> list[list[int]]:
+        """Lengths of the superbatches of the first epochs of a run. growth: of the store."""
+        share = self.plan.share
+        passes = lengths_of_passes(self.num_batches, share.superbatch, growth, share.first_superbatch)
+        return passes[:1] if self.is_only else passes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCost:
@@ -142,14 +150,14 @@ class BatchCost:
 class SuperbatchCost:
     """Cost of preparing a superbatch before its first batch is fetched.
 
-    lengths: batches of each superbatch of an epoch.
+    passes: batches of each superbatch of the first epochs; later ones are like the last of these.
     io_seconds, io_seconds_per_batch: seconds of the disk, per superbatch and per batch.
     cores_seconds_per_batch: seconds of one core.
     bytes_written_per_batch: bytes written to the disk.
     wait_seconds_per_batch: seconds spent waiting for the disk.
     """
 
-    lengths: Sequence[int]
+    passes: Sequence[Sequence[int]]
     io_seconds_per_batch: float = 0.0
     io_seconds: float = 0.0
     cores_seconds_per_batch: float = 0.0
@@ -166,8 +174,8 @@ def predict_epoch(
 ) -> Prediction:
     """Predict an epoch of batches with the same cost.
 
-    ahead: cost of looking ahead, for a store that does. Fetching the first batches and training on the last ones
-    overlap with nothing.
+    ahead: cost of looking ahead, for a store that does. Its passes follow each other: only the first one begins with
+        nothing prefetched. Fetching the first batch of a pass and training on the last one overlap with nothing.
     """
     machine, plan, count = scenario.machine, scenario.plan, scenario.num_batches
     lists_seconds, sample_seconds = 0.0, scenario.trace.sample_seconds
@@ -180,21 +188,32 @@ def predict_epoch(
     io_seconds = fetching.io_seconds + lists_seconds
     cores_seconds = busy_seconds(scenario, fetching)
     together = min(fetching.together, count)
-    lead_seconds = sample_seconds + lists_seconds
+    start_seconds, preparing_seconds = 0.0, 0.0
     if ahead is None:
-        seconds = together * (fetching.io_seconds + cores_seconds)
+        seconds = sample_seconds + lists_seconds + together * (fetching.io_seconds + cores_seconds)
         seconds += overlap((count - together) * io_seconds, (count - together) * cores_seconds)
     else:
         # One thread looks ahead, while others sample and its reads and writes are in flight.
         thread_seconds = max(
             sample_seconds / plan.sampling_threads, ahead.cores_seconds_per_batch + ahead.wait_seconds_per_batch
         )
-        first = ahead.lengths[0]
-        lead_seconds += overlap(ahead.io_of(first), first * thread_seconds) + fetching.io_seconds
-        seconds = _superbatch_seconds(scenario, ahead, io_seconds, cores_seconds, thread_seconds)
+        nexts = [each[0] for each in ahead.passes[1:]]
+        # The only epoch prepares no other one.
+        nexts.append(0 if scenario.is_only else ahead.passes[-1][0])
+        of_passes = [
+            fetching.io_seconds
+            + _superbatch_seconds(scenario, ahead, [*lengths, following], io_seconds, cores_seconds, thread_seconds)
+            for lengths, following in zip(ahead.passes, nexts, strict=True)
+        ]
+        first = ahead.passes[0][0]
+        of_passes[0] += sample_seconds + lists_seconds + overlap(ahead.io_of(first), first * thread_seconds)
+        seconds = of_passes[-1]
+        start_seconds = sum(each - seconds for each in of_passes)
+        preparing_seconds = sum(map(ahead.io_of, ahead.passes[-1]))
     return Prediction(
-        epoch_seconds=lead_seconds + seconds,
-        io_seconds=count * io_seconds + (0 if ahead is None else sum(map(ahead.io_of, ahead.lengths))),
+        epoch_seconds=seconds,
+        start_seconds=start_seconds,
+        io_seconds=count * io_seconds + preparing_seconds,
         compute_seconds=count * _STEP_IN_RUN * machine.step_seconds,
         cores_seconds=count * cores_seconds,
         open_seconds=open_seconds,
@@ -206,12 +225,17 @@ def predict_epoch(
 
 
 def _superbatch_seconds(
-    scenario: Scenario, ahead: SuperbatchCost, io_seconds: float, cores_seconds: float, thread_seconds: float
+    scenario: Scenario,
+    ahead: SuperbatchCost,
+    lengths: Sequence[int],
+    io_seconds: float,
+    cores_seconds: float,
+    thread_seconds: float,
 ) -> float:
-    """Seconds of training on each superbatch while the next one is prepared."""
+    """Seconds of training on each superbatch but the last, while the next one is prepared."""
     shared_by = scenario.machine.threads**_INTERFERENCE
     seconds = 0.0
-    for length, following in zip(ahead.lengths, [*ahead.lengths[1:], 0], strict=True):
+    for length, following in pairwise(lengths):
         training_seconds = overlap(
             length * io_seconds + ahead.io_of(following),
             length * cores_seconds + following * ahead.cores_seconds_per_batch / shared_by,

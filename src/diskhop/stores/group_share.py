@@ -131,6 +131,7 @@ def divide_group(kind: StoreKind, table: TableGroup, room: StoreRoom, wishes: St
         extractors=min(share.extractors for share in shares),
         most_extracting=min(share.most_extracting for share in shares),
         superbatch=min(share.superbatch for share in shares),
+        first_superbatch=min(share.first_superbatch for share in shares),
         scratch=next((share.scratch for share in shares if share.scratch), ""),
         parts=parts,
     )
@@ -256,6 +257,8 @@ def _scenario_of(
     scenario: Scenario, share: GroupShare, part: TablePart, ids: list[Any], bytes_in_flight: int, *, is_first: bool
 ) -> Scenario:
     own = share.parts[part.name]
+    # All types look ahead together.
+    own_share = replace(own.share, superbatch=share.superbatch, first_superbatch=share.first_superbatch)
     trace, machine = replace(scenario.trace, node_ids=tuple(ids)), scenario.machine
     copy_seconds = machine.copy_seconds * part.table.row_bytes / scenario.table.row_bytes
     machine = replace(machine, copy_seconds=copy_seconds)
@@ -268,7 +271,7 @@ def _scenario_of(
         trace=trace,
         table=part.table,
         table_alignment=File(str(part.table.path), "read").offset_alignment,
-        plan=replace(scenario.plan, share=own.share, staging_bytes=own.staging_bytes, bytes_in_flight=bytes_in_flight),
+        plan=replace(scenario.plan, share=own_share, staging_bytes=own.staging_bytes, bytes_in_flight=bytes_in_flight),
         machine=machine,
         pinned=pinned,
         counting_bytes=scenario.counting_bytes if is_first else 0,
@@ -290,6 +293,7 @@ def _together(parts: Sequence[Prediction], num_rows: Sequence[int]) -> Predictio
         io_seconds=io_seconds,
         cores_seconds=cores_seconds,
         compute_seconds=total("compute_seconds"),
+        start_seconds=total("start_seconds"),
         open_seconds=total("open_seconds"),
         preparation_seconds=total("preparation_seconds"),
         hit_rate=hits / rows,

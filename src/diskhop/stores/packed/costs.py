@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from diskhop.plans import Prediction
-from diskhop.policies.superbatches import superbatch_lengths
 from diskhop.stores.costs import BatchCost, Scenario, SuperbatchCost, overlap, predict_epoch
 from diskhop.stores.misses import lent_seconds, not_pinned, pinned_rows, pinning_seconds
 from diskhop.stores.packed.store import PackedStore
@@ -29,10 +28,10 @@ def simulate(scenario: Scenario) -> Prediction:
     """Predict an epoch with superbatches that are packed during training, or with all batches packed ahead."""
     if scenario.epochs_prepared:
         return _predict_packed_ahead(scenario)
-    chunks, disk, plan = _chunk_cost(scenario), scenario.machine.disk, scenario.plan
+    chunks, disk = _chunk_cost(scenario), scenario.machine.disk
     num_read = scenario.table.num_rows - len(pinned_rows(scenario))
     ahead = SuperbatchCost(
-        lengths=superbatch_lengths(scenario.num_batches, plan.share.superbatch, PackedStore.growth),
+        passes=scenario.superbatch_passes(PackedStore.growth),
         io_seconds=num_read * scenario.table.row_stride / scenario.sequential_rate,
         io_seconds_per_batch=chunks.num_bytes / disk.sequential_write_bytes_per_second,
         cores_seconds_per_batch=chunks.cores_seconds,

@@ -6,6 +6,7 @@ from typing import cast
 
 from diskhop.budget import format_bytes
 from diskhop.plans import StoreShare
+from diskhop.policies.superbatches import FIRST_LENGTH
 from diskhop.protocols import Table
 from diskhop.stores.packed.chunk import BLOCK_BYTES
 from diskhop.stores.packed.layout import Layout
@@ -65,6 +66,7 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
         buffer_rows=buffer_rows,
         partition_bytes=partition_bytes,
         superbatch=choose_superbatch(room, wishes, bytes_per_batch),
+        first_superbatch=FIRST_LENGTH,
         scratch=str(wishes.scratch),
         layout="" if layout is None else str(layout.path),
     )
