@@ -1041,7 +1041,9 @@ def add_neighbor_sums(
     """Add to out (rows, columns of the block) the sums of the block's rows over each row's edges in memory.
 
     indptr: (rows + 1), numbers of edges in the edge array. indices: edges from first_edge on; edges of other rows are
-    ignored. Zeros become the sums of PropagationPass.run(). A call takes memory for one row of out per 16384 edges.
+    ignored. A row whose list begins with one of them, or that is empty and lies among them, is set instead, so that
+    calls over consecutive edges end with the sums of PropagationPass.run(). A call takes memory for one row of out per
+    16384 edges.
     """
 
 def add_attention_norms(

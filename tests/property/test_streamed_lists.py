@@ -21,7 +21,7 @@ TILE_COLUMNS = 4
 
 
 def streamed_sums(case: Lists, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    out = np.zeros((case.num_rows, rows.shape[1] + 3), np.float32)[:, : rows.shape[1]]
+    out = np.full((case.num_rows, rows.shape[1] + 3), np.nan, np.float32)[:, : rows.shape[1]]
     block = block_of(rows)
     for targets, indptr, indices, first_edge in case.calls():
         add_neighbor_sums(block, indptr, indices, first_edge, out[targets], case.num_threads)

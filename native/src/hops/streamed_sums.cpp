@@ -12,9 +12,10 @@ namespace {
 constexpr std::size_t max_scratch_bytes = 16 << 10;
 constexpr std::size_t max_chunk_rows = 256;
 
-/// Adds the sums of a chunk of rows to where they belong.
-struct AddChunk {
+/// Puts the sums of a chunk of rows where they belong: in place of what is there if a row begins in this call.
+struct PutChunk {
   const std::int64_t* indptr;  // of the first row
+  std::int64_t first_edge;     // of the call
   std::size_t num_rows;
   const float* sums;
   const Matrix<float>& out;
@@ -26,7 +27,11 @@ struct AddChunk {
       if (indptr[row] == indptr[row + 1]) continue;
       const float* const from = sums + row * num_columns;
       float* const to = out.data + (first_row + row) * out.stride;
-      for (std::size_t column = 0; column < num_columns; ++column) to[column] += from[column];
+      if (indptr[row] >= first_edge) {
+        for (std::size_t column = 0; column < num_columns; ++column) to[column] = from[column];
+      } else {
+        for (std::size_t column = 0; column < num_columns; ++column) to[column] += from[column];
+      }
     }
   }
 };
@@ -59,8 +64,9 @@ class NeighborSumming {
       sum_lists(part, block_, sums, instructions_);
       const std::size_t num_heads = turn.has_head && row == turn.begin_row ? 1 : 0;
       if (num_heads == 1) std::copy_n(sums, num_columns, heads_.data() + turn.number * num_columns);
-      run_with(instructions_, AddChunk{lists_.indptr.data() + row + num_heads, part.num_rows - num_heads,
-                                       sums + num_heads * num_columns, out_, row + num_heads});
+      run_with(instructions_, PutChunk{lists_.indptr.data() + row + num_heads, lists_.first_edge,
+                                       part.num_rows - num_heads, sums + num_heads * num_columns, out_,
+                                       row + num_heads});
       const std::int64_t next_edge = std::min(part.ends[part.num_rows - 1], part.end_edge);
       part.indices += (next_edge - part.first_edge) * lists_.index_bytes;
       part.first_edge = next_edge;
@@ -83,6 +89,16 @@ class NeighborSumming {
   std::vector<float> heads_;    // a row per turn
 };
 
+/// Fills rows without edges that lie among the edges in memory with zeros.
+void clear_empty_rows(const StreamedLists& lists, const Matrix<float>& out) {
+  const std::span<const std::int64_t> begins = lists.indptr.first(lists.num_rows());
+  const auto first = std::lower_bound(begins.begin(), begins.end(), lists.first_edge) - begins.begin();
+  const std::int64_t end_edge = lists.first_edge + lists.num_edges;
+  for (auto row = static_cast<std::size_t>(first); row < begins.size() && begins[row] <= end_edge; ++row) {
+    if (lists.indptr[row] == lists.indptr[row + 1]) std::fill_n(out.data + row * out.stride, out.num_columns, 0.0F);
+  }
+}
+
 }  // namespace
 
 void add_neighbor_sums(const StreamedLists& lists, const Block& block, const Matrix<float>& out, unsigned num_threads,
@@ -100,6 +116,7 @@ void add_neighbor_sums(const StreamedLists& lists, const Block& block, const Mat
     summing.sum(turn, lane, ahead.edges_ahead);
     edges_ahead.end(ahead, turn.num_edges());
   });
+  clear_empty_rows(lists, out);
   pieces.for_each_head([&](std::size_t row, std::size_t turn) { summing.add_head(row, turn); });
 }
 

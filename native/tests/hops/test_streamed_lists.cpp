@@ -44,7 +44,8 @@ std::vector<float> expected_sums(const Lists& lists, const Rows& rows) {
 
 std::vector<float> streamed_sums(const Lists& lists, const Rows& rows, const Division& division) {
   const std::size_t stride = rows.num_columns + 3;
-  std::vector<float> memory(lists.num_rows() * stride);
+  // What was there before does not count.
+  std::vector<float> memory(lists.num_rows() * stride, std::numeric_limits<float>::quiet_NaN());
   PrefetchDistance ahead;
   for_each_call(lists, division, [&](const StreamedLists& part, std::size_t first_row) {
     const Matrix<float> out{memory.data() + first_row * stride, part.num_rows(), rows.num_columns, stride};
@@ -77,14 +78,26 @@ void test_edges_of_other_rows_are_ignored() {
   check(std::equal(sums.begin(), sums.end(), expected.begin() + 30 * 8), "sums of the rows in between");
 }
 
-void test_rows_without_edges_keep_every_bit() {
-  const std::vector<std::int64_t> indptr(5000, 7);
+void test_rows_without_edges_are_zeros_where_they_lie_in_memory() {
+  // Edges 7 and 8, and empty rows before, between and behind them.
+  const std::vector<std::int64_t> indptr{6, 6, 7, 7, 8, 8, 9, 9, 10, 10};
+  const std::vector<std::uint32_t> indices{3, 5};
   const Rows rows(10, 4, 1);
-  std::vector<float> sums(4999 * 4, -0.0F);
+  std::vector<float> sums(9 * 4, 2.0F);
   PrefetchDistance ahead;
-  add_neighbor_sums({.indptr = indptr, .first_edge = 7}, rows.block, {sums.data(), 4999, 4, 4}, 3, ahead);
-  check(std::all_of(sums.begin(), sums.end(), [](float sum) { return std::signbit(sum); }), "no addition of zero");
-  add_neighbor_sums({.indptr = std::span(indptr).first(1)}, rows.block, {sums.data(), 0, 4, 4}, 3, ahead);
+  const StreamedLists part{.indptr = indptr,
+                           .indices = reinterpret_cast<const std::byte*>(indices.data()),
+                           .first_edge = 7,
+                           .num_edges = 2};
+  add_neighbor_sums(part, rows.block, {sums.data(), 9, 4, 4}, 3, ahead);
+  const std::vector<float> expected{2, 2, 0, rows.block.row(3)[0], 0, rows.block.row(5)[0], 0, 2, 2};
+  for (std::size_t row = 0; row < 9; ++row) check(sums[4 * row] == expected[row], "row " + std::to_string(row));
+
+  const std::vector<std::int64_t> empty(5000, 7);
+  std::vector<float> zeros(4999 * 4, -0.0F);
+  add_neighbor_sums({.indptr = empty, .first_edge = 7}, rows.block, {zeros.data(), 4999, 4, 4}, 3, ahead);
+  check(std::none_of(zeros.begin(), zeros.end(), [](float sum) { return std::signbit(sum); }), "zeros without a sign");
+  add_neighbor_sums({.indptr = std::span(empty).first(1)}, rows.block, {zeros.data(), 0, 4, 4}, 3, ahead);
 }
 
 void test_damaged_lists_are_refused() {
@@ -136,7 +149,7 @@ void test_sizes_that_do_not_match_are_refused() {
 int main() {
   test_sums_have_the_same_bits_in_all_ways();
   test_edges_of_other_rows_are_ignored();
-  test_rows_without_edges_keep_every_bit();
+  test_rows_without_edges_are_zeros_where_they_lie_in_memory();
   test_damaged_lists_are_refused();
   test_sizes_that_do_not_match_are_refused();
 }

@@ -9,9 +9,10 @@ Outputs are named after tiles, so that a run with another budget resumes from th
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -79,6 +80,8 @@ class WorkTables(Generic[Shape]):
         self._may_be_longer = may_be_longer
         self._settler = ThreadPoolExecutor(1, thread_name_prefix="sync parts")
         self._settling: Future[None] | None = None
+        self._drained = threading.Event()
+        self._drained.set()
         self._named: set[str] = set()  # tables whose names are durable
 
     def __enter__(self) -> WorkTables[Shape]:
@@ -109,18 +112,30 @@ class WorkTables(Generic[Shape]):
         """Return whether a part is finished."""
         return any(part == each for each, _ in self._parts(table))
 
-    def write(self, table: str, part: Part, make: Callable[[Path], int]) -> None:
+    def write(
+        self, table: str, part: Part, make: Callable[[Path], int], writing: AbstractContextManager[object] | None = None
+    ) -> None:
         """Write a part of a table by make(path), which returns what its pages add to the checksum.
 
         The part becomes durable in the background; the next call raises an error of that, once its part is written.
+        writing: context of what make() has begun to write, whose end waits for it: in the background, too (see drain).
         """
         self._ensure(table)
+        self.drain()
         with ExitStack() as stack:
             stack.enter_context(syncing(self.path(table), self._tools.injector))
+            if writing is not None:
+                self._drained.clear()
+                stack.callback(self._drained.set)
+                stack.enter_context(writing)
             pages = make(self.path(table))
             self.settle()
             task = _PartTask(f"{table}.{part}", pages)
             self._settling = self._settler.submit(self._settle, stack.pop_all(), table, task)
+
+    def drain(self) -> None:
+        """Wait until the last part is written, and its memory no longer used."""
+        self._drained.wait()
 
     def settle(self) -> None:
         """Wait until all written parts are durable."""

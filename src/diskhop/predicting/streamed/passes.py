@@ -127,7 +127,7 @@ class Summer(Protocol):
         """Values per row."""
 
     def begin(self, first_row: int, sums: Rows) -> None:
-        """Fill the sums before the first stretch."""
+        """Prepare the sums before the first stretch."""
 
     def add(self, stretch: Stretch, sums: Rows) -> None:
         """Add the edges of a stretch."""
@@ -186,8 +186,7 @@ class NeighborSums:
         return int(self._block.rows.shape[1])
 
     def begin(self, first_row: int, sums: Rows) -> None:
-        """See Summer."""
-        sums[:] = 0
+        """See Summer: the first stretch of a row sets it."""
 
     def add(self, stretch: Stretch, sums: Rows) -> None:
         """See Summer."""

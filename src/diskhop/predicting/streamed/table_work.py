@@ -54,6 +54,8 @@ class TableWork:
             for what, num_bytes in self.plan.reserved.items():
                 stack.enter_context(self.budget.reserve(what, self.processes * num_bytes))
             yield
+            for table in self.tables:
+                table.drain()
         self.steps.append({"step": name, "seconds": time.perf_counter() - started, "passes": num_passes})
 
     def write(self, steps: Steps[StepT], step: StepT, stage: str) -> None:

@@ -63,6 +63,10 @@ class LayerTable:
         """The file, which need not exist."""
         return self._tables.path(_FILE)
 
+    def drain(self) -> None:
+        """Wait until no writer's memory is in use."""
+        self._tables.drain()
+
     def settle(self) -> None:
         """Wait until all written parts are on disk."""
         self._tables.settle()
@@ -111,17 +115,17 @@ class LayerTable:
     def write(
         self, first_band: int, end_band: int, rows: tuple[int, int], open_writers: OpenWriters, write: Write
     ) -> None:
-        """Write some bands of one of missing_ranges()."""
+        """Write some bands of one of missing_ranges(); the last writes end in the background (see drain())."""
         start, stop = rows
         part = Part(first_band, end_band, start // TILE_ROWS, -(-stop // TILE_ROWS))
+        writing = ExitStack()
 
         def make(_path: object) -> int:
-            with ExitStack() as stack:
-                writers = open_writers(self.bands(first_band, end_band))
-                write([stack.enter_context(writer) for writer in writers])
+            writers = open_writers(self.bands(first_band, end_band))
+            write([writing.enter_context(writer) for writer in writers])
             return 0  # unused: the table is removed again, without a checksum
 
-        self._tables.write(_FILE, part, make)
+        self._tables.write(_FILE, part, make, writing)
 
 
 class GroupRows:
