@@ -107,6 +107,19 @@ MUTATIONS = (
         f"{_IDEAS}::test_the_next_partition_is_read_while_staying_buckets_are_trained",
     ),
     Mutation(
+        "the next partition is read into the slot that is left",
+        "runs/embedding/loop.py",
+        """                parts.buffer.evict(staying.gone)
+                parts.buffer.begin(to_load)
+                self._train_phase(staying)
+""",
+        """                self._train_phase(staying)
+                parts.buffer.evict(staying.gone)
+                parts.buffer.begin(to_load)
+""",
+        f"{_IDEAS}::test_the_next_partition_is_read_into_the_slot_that_is_left",
+    ),
+    Mutation(
         "a batch of hops is read while one is used",
         "loaders/hop_batches.py",
         "while opened.free and self._next < len(self):",

@@ -278,6 +278,7 @@ class EmbedPlan(RunPlan):
     loads: partitions loaded per epoch after the first one.
     prefetchable: share of swaps that overlap with training on some bucket, 0 to 1.
     overlap: partitions are swapped while others are trained.
+    trained_meanwhile: share of the edges that are trained while partitions move, 0 to 1.
     edges_on_disk: edges are read bucket by bucket.
     """
 
@@ -290,4 +291,5 @@ class EmbedPlan(RunPlan):
     loads: int
     prefetchable: float
     overlap: bool
+    trained_meanwhile: float
     edges_on_disk: bool

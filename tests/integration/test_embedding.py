@@ -45,7 +45,11 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     ],
     ids=["no overlap", "another engine", "more memory", "more commits", "two threads"],
 )
-@pytest.mark.parametrize("options", [{"buffer": 2}, {"buffer": 3}, {"buffer": 3, "repartitions": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"buffer": 2}, {"buffer": 3}, {"buffer": 3, "repartitions": 2}, {"buffer": 3, "prefetch_slot": "leaving"}],
+    ids=str,
+)
 def test_how_partitions_move_changes_no_bit(
     dataset: Dataset, folder: Path, options: dict[str, Any], changes: dict[str, Any]
 ) -> None:

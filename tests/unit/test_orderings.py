@@ -29,7 +29,9 @@ EVERY_COUNT = range(4, 65)
 # DESIGN, section 7.
 LOWER_BOUNDS = {6: 7, 8: 14, 10: 22, 12: 33, 14: 45, 16: 60, 20: 95}
 BETA_COUNTS = {6: 8, 8: 15, 10: 24, 12: 35, 14: 48, 16: 63, 20: 99}
-LEGEND_COUNTS = {6: 8, 8: 16, 10: 24, 12: 36, 16: 66}  # and 50 with 14, where ours takes 51
+LEGEND_COUNTS = {6: 8, 8: 16, 10: 24, 12: 36, 14: 50, 16: 66}
+# By lines 16 and 17 of Algorithm 1 a partition that was just loaded leaves once.
+LEGEND_LEAVES_AT_ONCE = {14, 38, 47}
 SEARCHED_AT_MOST = {6: 8, 8: 14, 10: 22, 12: 33, 14: 47, 16: 63, 20: 100}
 
 
@@ -66,10 +68,10 @@ def assert_one_swap_a_state(states: list[State]) -> None:
     assert all(len(set(before) - set(after)) == 1 for before, after in pairwise(states))
 
 
-def assert_loaded_ones_stay(states: list[State]) -> None:
-    """A partition that was just loaded is not the next to leave."""
-    for (first, second), third in zip(pairwise(states), states[2:], strict=False):
-        assert set(second) - set(first) <= set(third)
+def count_leaving_at_once(states: list[State]) -> int:
+    """Return how often a partition that was just loaded is the next to leave."""
+    triples = zip(states, states[1:], states[2:], strict=False)
+    return sum(not set(second) - set(first) <= set(third) for first, second, third in triples)
 
 
 @pytest.mark.parametrize("name", ["legend", "searched"])
@@ -78,7 +80,7 @@ def test_orders_for_three_meet_every_rule(name: str, num_partitions: int) -> Non
     states = ORDERS[name](num_partitions, 3)
     assert_covers(states, num_partitions, 3)
     assert_one_swap_a_state(states)
-    assert_loaded_ones_stay(states)
+    assert count_leaving_at_once(states) == (name == "legend" and num_partitions in LEGEND_LEAVES_AT_ONCE)
     assert len(states) >= fewest_states(num_partitions)
 
 
@@ -96,7 +98,6 @@ def test_counts_are_those_of_the_papers() -> None:
     assert {count: fewest_states(count) for count in LOWER_BOUNDS} == LOWER_BOUNDS
     assert {count: len(beta_states(count)) for count in BETA_COUNTS} == BETA_COUNTS
     assert {count: len(legend_states(count)) for count in LEGEND_COUNTS} == LEGEND_COUNTS
-    assert abs(len(legend_states(14)) - 50) <= 1
     for count, most in SEARCHED_AT_MOST.items():
         assert len(searched_states(count)) <= most
 

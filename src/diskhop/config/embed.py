@@ -20,6 +20,8 @@ from diskhop.config.train import TrainConfig
 from diskhop.errors import ConfigError
 
 ADAGRAD = ("row", "element")
+SPARE, LEAVING = "spare", "leaving"
+PREFETCH_SLOTS = (SPARE, LEAVING)
 LR_SCHEDULES = ("constant", "linear")
 ASSIGNMENTS = ("random", "input")
 EVAL_SIDES = ("both", "tail", "head")
@@ -140,6 +142,13 @@ class EmbedConfig:
     seed: int = like(TrainConfig, "seed", 0)
     memory_bytes: int = like(TrainConfig, "memory_bytes")
     overlap: bool = option(True, help="Move partitions while others are trained.", panel="Advanced")
+    prefetch_slot: str = option(
+        SPARE,
+        help="Slot that the next partition is read into: spare, or leaving (less memory; while partitions move, "
+        "negatives come from those that stay).",
+        rule=one_of(PREFETCH_SLOTS),
+        panel="Storage",
+    )
     engine: str = like(TrainConfig, "engine")
     threads: int = like(TrainConfig, "threads")
 
@@ -166,6 +175,11 @@ class EmbedConfig:
     def is_repartitioned(self) -> bool:
         """Whether nodes change partitions between passes; not needed where all are in memory at once."""
         return self.repartitions > 0 and self.partitions > self.buffer
+
+    @property
+    def reuses_slots(self) -> bool:
+        """Whether the next partition is read into the slot of the one that leaves."""
+        return self.prefetch_slot == LEAVING
 
     @property
     def passes(self) -> int:

@@ -71,7 +71,8 @@ def legend_states(num_partitions: int, capacity: int = 3) -> list[State]:
     """Return Legend's order for a buffer of three (Algorithm 1): one partition meets all others, then the next does.
 
     The loaded partition makes the most new pairs, then has the fewest left, then is next in the algorithm's order. The
-    number of states is the paper's for 6, 8, 10, 12 and 16 partitions, and one more for 14.
+    number of states is the paper's in Table 8. By lines 16 and 17 a partition that was just loaded may leave when the
+    next column begins, as it does once with 14 partitions: that swap is not prefetchable.
     """
     _check_capacity("legend", capacity, 3)
     _check(num_partitions, capacity)
@@ -90,6 +91,7 @@ def legend_states(num_partitions: int, capacity: int = 3) -> list[State]:
         swap(partition - 2, partition)
     column = 0
     while pairs.num_left:
+        others = [each for each in buffer[:-1] if each != column] or [each for each in buffer if each != column]
         if pairs.left_of(column) == 0:
             was_loaded = buffer[-1]
             before, column = column, next(each for each in range(column + 1, num_partitions) if pairs.left_of(each))
@@ -98,7 +100,7 @@ def legend_states(num_partitions: int, capacity: int = 3) -> list[State]:
                 swap(before if is_free else next(each for each in buffer if each != was_loaded), column)
                 if pairs.left_of(column) == 0:
                     continue
-        others = [each for each in buffer[:-1] if each != column] or [each for each in buffer if each != column]
+            others = [each for each in buffer if each != column]
         leaves = min(others)
         (stays,) = (each for each in buffer if each not in (leaves, column))
         first = stays + column + 2

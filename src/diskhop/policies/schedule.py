@@ -114,6 +114,13 @@ def prefetchable_share(schedule: Schedule) -> float:
     return sum(swaps) / len(swaps) if swaps else 1.0
 
 
+def staying_share(schedule: Schedule) -> float:
+    """Return the share of all buckets that are trained without the partitions that leave after their state."""
+    by_state = [buckets for of_rank in buckets_of_ranks(schedule) for buckets in of_rank[:-1]]
+    num_partitions = len({each for states in schedule.states for state in states for each in state})
+    return sum(len(buckets.staying) for buckets in by_state) / num_partitions**2
+
+
 def _buckets_of_state(states: Sequence[State], number: int, trained: set[Bucket]) -> StateBuckets:
     """Return the buckets of a state that are not trained yet, and add them to `trained`."""
     state = states[number]

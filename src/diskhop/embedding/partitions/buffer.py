@@ -1,9 +1,10 @@
 """Buffer of partitions in memory, which prefetches the next one during training (Legend, section 4).
 
 A *state* is the set of partitions that are trained together. With one slot more than a state has partitions, the next
-partition is prefetched from the start of a state; otherwise it is read at the end. A partition that is evicted is
+partition is prefetched from the start of a state; otherwise it is read at the end. A partition that is released is
 written as soon as its buckets are trained. Until the state ends it still provides negatives, which are not updated.
-One background thread reads and writes partitions in the order of the states, so a slot is free before a read and a
+One that is evicted is written, too, and its slot is read into while the other buckets of the state are trained. One
+background thread reads and writes partitions in the order of these calls, so that a slot is free before a read and a
 partition is written before it is read again. Timing never changes what is trained.
 """
 
@@ -98,6 +99,13 @@ class PartitionBuffer:
         for partition in leaving:
             slot = self._leaving[partition] = self._slots.pop(partition)
             self._writes.append(self._io_thread.submit(self._store.write, partition, self._loaded(slot)))
+
+    def evict(self, leaving: Sequence[int]) -> None:
+        """Write partitions that nothing uses any more in this state; what begin() reads next goes to their slots."""
+        for partition in leaving:
+            slot = self._slots.pop(partition)
+            self._writes.append(self._io_thread.submit(self._store.write, partition, self._loaded(slot)))
+            self._free.append(slot)
 
     def finish(self) -> None:
         """End training a state: wait until the next state is in memory. Raises errors of reads and writes."""

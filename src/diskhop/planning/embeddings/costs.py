@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,9 @@ def predict_embedding(
     io_seconds = read_bytes / disk.sequential_read_bytes_per_second
     io_seconds += written_bytes / disk.sequential_write_bytes_per_second
     compute_seconds = num_edges / edges_per_second
-    hidden = plan.prefetchable if plan.overlap and plan.num_slots > plan.buffer else 0.0
+    hidden_seconds = plan.prefetchable * io_seconds if plan.overlap else 0.0
     return Prediction(
-        epoch_seconds=max(compute_seconds, hidden * io_seconds) + (1 - hidden) * io_seconds,
+        epoch_seconds=compute_seconds + io_seconds - min(hidden_seconds, plan.trained_meanwhile * compute_seconds),
         io_seconds=io_seconds,
         cores_seconds=compute_seconds,
         compute_seconds=compute_seconds,
@@ -49,6 +50,20 @@ def predict_embedding(
         bytes_written=written_bytes,
         disk_bytes=2 * plan.num_partitions * plan.partition_bytes,
     )
+
+
+def with_swaps_explained(plan: EmbedPlan, config: EmbedConfig, predicted: Prediction, disk: DiskModel) -> EmbedPlan:
+    """Return the plan with a reason that compares a swap with the training meanwhile (Legend, Theorem 3)."""
+    if not (plan.overlap and plan.loads * plan.prefetchable):
+        return plan
+    # Only prefetchable swaps have training meanwhile that does not need the slot.
+    num_swaps = config.passes * plan.loads * (plan.prefetchable if config.reuses_slots else 1)
+    seconds = plan.partition_bytes / disk.sequential_write_bytes_per_second
+    seconds += plan.partition_bytes / disk.sequential_read_bytes_per_second
+    meanwhile = plan.trained_meanwhile * predicted.compute_seconds / num_swaps
+    verdict = "hidden" if meanwhile >= seconds else f"{seconds / meanwhile:.1f} times as many edges would hide it"
+    line = f"A swap moves partitions for {seconds:.2g} s, while edges are trained for {meanwhile:.2g} s: {verdict}"
+    return replace(plan, reasons=(*plan.reasons, line))
 
 
 def measure_edges_per_second(dataset: Dataset, config: EmbedConfig, room_bytes: int) -> float:

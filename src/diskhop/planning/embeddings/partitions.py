@@ -23,7 +23,7 @@ from diskhop.planning.options import describe_division
 from diskhop.plans import EmbedPlan
 from diskhop.policies.orderings import ORDERS
 from diskhop.policies.rounds import require_partitions, schedule_ranks
-from diskhop.policies.schedule import Schedule, buckets_of_ranks, prefetchable_share
+from diskhop.policies.schedule import Schedule, buckets_of_ranks, prefetchable_share, staying_share
 from diskhop.runtime.ranks import ONE, Ranks
 
 # Warm start: the previous place of each node, and two words of its name's hash in either run with their order.
@@ -172,8 +172,9 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
             enough = budget.num_processes * sum(_wanted(config, size, ranks, _Room(most, True)).values())
             reasons.append(
                 f"no memory for a prefetched partition: training waits for each read; --memory "
-                f"{-(-enough // 1_000_000)}MB would overlap them"
+                f"{-(-enough // 1_000_000)}MB would overlap them, and so would --prefetch-slot leaving"
             )
+    is_overlapped = config.overlap and (config.reuses_slots or room.slots > fewest)
     return EmbedPlan(
         num_partitions=config.partitions,
         partition_bytes=layout.partition_bytes,
@@ -183,7 +184,8 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
         states=schedule.num_states,
         loads=schedule.num_loads,
         prefetchable=prefetchable_share(schedule),
-        overlap=config.overlap,
+        overlap=is_overlapped,
+        trained_meanwhile=staying_share(schedule) if config.reuses_slots else 1.0,
         edges_on_disk=room.edges_on_disk,
         engine=config.engine,
         threads=config.threads,
@@ -196,7 +198,8 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
 
 def _most_slots(config: EmbedConfig, ranks: Ranks) -> int:
     num_owned = config.partitions // ranks.count
-    return config.buffer + (1 if config.overlap else 0) if num_owned > config.buffer else num_owned
+    has_spare = config.overlap and not config.reuses_slots
+    return config.buffer + (1 if has_spare else 0) if num_owned > config.buffer else num_owned
 
 
 def _fits(config: EmbedConfig, size: EmbedSize, ranks: Ranks, room: _Room) -> bool:

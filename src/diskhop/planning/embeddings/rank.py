@@ -9,7 +9,7 @@ from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
-from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding
+from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding, with_swaps_explained
 from diskhop.planning.embeddings.partitions import config_of_rank, numbers_of_partitions, plan_embedding
 from diskhop.planning.embeddings.size import embed_size
 from diskhop.planning.options import Option, Ranking, rank
@@ -47,6 +47,7 @@ def rank_partitions(dataset: Dataset, config: EmbedConfig, disk: DiskModel, rank
                 break
             predicted = predict_embedding(plan, tried, size.num_edges, edges_per_second, disk)
             named = f"{name}, buffer {buffer}" if num_owned > buffer else name
+            plan = with_swaps_explained(plan, tried, predicted, disk)
             options.append(Option(name=named, plan=plan, predicted=predicted, simplicity=number * 100 + buffer))
         if options:
             refused.pop(name, None)

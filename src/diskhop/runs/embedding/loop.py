@@ -159,7 +159,8 @@ class EmbeddingRun:
     def _train_pass(self) -> None:
         parts, config = self._parts, self._config
         schedule = schedule_of_pass(parts.schedule, self._pass, config.seed)
-        states, phases = schedule.states[self._ranks.rank], phases_of(schedule, self._ranks.rank)
+        states = schedule.states[self._ranks.rank]
+        phases = phases_of(schedule, self._ranks.rank, reuses_slots=config.reuses_slots)
         round_ends = schedule.round_ends
         self._since = self._counters()
         parts.buffer.load(states[self._states_done])
@@ -168,7 +169,12 @@ class EmbeddingRun:
             leaving, staying = phases[number]
             # Another rank may still train what this one gets in the next round.
             to_load = () if number in round_ends else next_state
-            if config.overlap:
+            if config.overlap and config.reuses_slots:
+                self._train_phase(leaving)
+                parts.buffer.evict(staying.gone)
+                parts.buffer.begin(to_load)
+                self._train_phase(staying)
+            elif config.overlap:
                 parts.buffer.begin(to_load)
                 self._train_phase(leaving)
                 parts.buffer.release(staying.gone)
@@ -242,7 +248,7 @@ class EmbeddingRun:
         edges = self._buckets.rows(phase.buckets, parts.buffer.base)
         order = shuffled(len(edges), config.seed, self._pass, phase.number)
         sampler = NegativeSampler(parts.layout, phase.partitions, config.degree_negatives, config.seed)
-        bases = [parts.buffer.base(partition) for partition in phase.gone]
+        bases = [parts.buffer.base(partition) for partition in phase.gone if partition in phase.partitions]
         fixed = [range(base, base + parts.layout.stride_rows) for base in bases]
         for number, start in enumerate(range(0, len(edges), config.batch_size)):
             batch = edges.take(order[start : start + config.batch_size])

@@ -18,7 +18,7 @@ from diskhop.embedding.partitions.store import PartitionStore
 from diskhop.errors import ConfigError
 from diskhop.io.engine import choose_engine, open_engine
 from diskhop.nn.reproducible import reproducible
-from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding
+from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding, with_swaps_explained
 from diskhop.planning.embeddings.partitions import (
     choose_order,
     config_of_rank,
@@ -142,7 +142,8 @@ def _plan(dataset: Dataset, config: EmbedConfig, budget: Budget, group: Group) -
     model = remembered_model(dataset.path, choose_engine(config.engine)[0])
     edges_per_second = measure_edges_per_second(dataset, config, plan.reserved["partitions"])
     all_per_second = sum(group.gather(edges_per_second))
-    return replace(plan, predicted=predict_embedding(plan, config, size.num_edges, all_per_second, model))
+    predicted = predict_embedding(plan, config, size.num_edges, all_per_second, model)
+    return replace(with_swaps_explained(plan, config, predicted, model), predicted=predicted)
 
 
 def _resume(folder: EmbeddingFolder, config: EmbedConfig, dataset: Dataset, group: Group) -> Commit | None:
