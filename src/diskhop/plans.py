@@ -189,6 +189,18 @@ class PreparedBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlaces:
+    """Places of feature rows for a device, the most accessed first.
+
+    device_rows: rows on the device.
+    pinned_rows: rows in pinned memory, which the device reads by itself. The store has the others.
+    """
+
+    device_rows: int
+    pinned_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampledPlan(RunPlan):
     """Every choice of a run on sampled neighbours.
 
@@ -211,6 +223,7 @@ class SampledPlan(RunPlan):
     pinned: how rows to pin are chosen, 'degree' or 'accesses'.
     values: bytes that preparing a batch adds.
     columns: weights and times that samplers draw by, as pairs of their use and name.
+    row_places: where rows lie for a device; None: the store has all of them.
     """
 
     store: str
@@ -231,6 +244,7 @@ class SampledPlan(RunPlan):
     pinned: str = "degree"
     values: PreparedBytes = field(default_factory=PreparedBytes)
     columns: tuple[tuple[str, str], ...] = ()
+    row_places: RowPlaces | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for result.json, where the store's share stands among the other fields."""
@@ -240,6 +254,8 @@ class SampledPlan(RunPlan):
         del share["reserves"], stored["values"]
         if not self.columns:
             del stored["columns"]
+        if self.row_places is None:
+            del stored["row_places"]
         # The name that result.json has had from the start.
         stored["bytes_on_their_way"] = stored.pop("bytes_in_flight")
         return {**stored, **share}

@@ -99,6 +99,15 @@ def test_delivered_batches_train_the_same_model_from_every_store(
     assert any(reason.startswith("Device cpu: each batch is copied") for reason in trained.result["plan"]["reasons"])
 
 
+@pytest.mark.parametrize("store", ["static", "packed", "belady", "auto"])
+def test_rows_on_the_device_train_the_same_model(dataset: Dataset, in_memory: Path, run_both: Make, store: str) -> None:
+    trained = run_both(dataset, in_memory, store=store, epochs=1, device_memory_bytes=3200)
+    plan = trained.result["plan"]
+    assert plan["row_places"]["device_rows"] == 100
+    assert any(line.startswith("Rows, most accessed first: 100 (33.3%) on the device") for line in plan["reasons"])
+    assert plan["reserved"]["row addresses of the device"] == 8 * 300
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -169,6 +178,12 @@ def test_without_a_gpu_auto_says_why_and_cuda_is_refused(
     with pytest.raises(ConfigError, match="device must be auto, cpu, cuda or cuda:N, got 'gpu'; for example"):
         train(dataset, out=tmp_path / "run", device="gpu")
     assert not (tmp_path / "run").exists()
+
+
+def test_memory_of_a_device_needs_one(dataset: Dataset, tmp_path: Path) -> None:
+    refused = "--device-memory 2 GB has no effect with --device cpu; use --device-memory 0, or --device cuda"
+    with pytest.raises(ConfigError, match=f"^{refused}$"):
+        train(dataset, out=tmp_path / "run", device_memory="2GB")
 
 
 def test_runs_that_compute_on_the_cpu_alone_say_so(dataset: Dataset) -> None:

@@ -16,6 +16,7 @@ import diskhop
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, PipelineError
 from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies, PinnedRing
+from diskhop.plans import RowPlaces
 from diskhop.stores.stores import STORES
 from tests.examples import examples
 from tests.mini_batches import assert_same_batches
@@ -91,6 +92,25 @@ def test_batches_on_a_device_are_those_in_memory(dataset: Dataset, store: str, r
     assert len(rings) == 1
 
 
+@pytest.mark.parametrize("store", STORES)
+def test_batches_with_rows_on_the_device_are_those_in_memory(
+    dataset: Dataset, store: str, rings: list[PinnedRing]
+) -> None:
+    arguments: dict[str, Any] = {"store": store, "ordered": store == "shared", "shuffle": True}
+    with loader_for(dataset, **arguments) as loader:
+        expected = [batch for _ in range(2) for batch in loader]
+    # 30 rows of 32 bytes.
+    with loader_for(dataset, **arguments, device=CPU, device_memory=960) as loader:
+        found = [batch for _ in range(2) for batch in loader]
+        places = loader.plan.row_places
+        assert places is not None
+        assert places.device_rows == 30
+        assert places.pinned_rows == (270 if store in ("memory", "static", "packed") else 0)
+        assert loader.plan.reserved["row addresses of the device"] == 8 * 300
+        assert any(line.startswith("Rows, most accessed first: 30 (10.0%) on the") for line in loader.plan.reasons)
+    assert_same_batches(found, expected)
+
+
 def test_single_batches_and_graphs_per_seed_are_delivered_there_too(dataset: Dataset, rings: list[PinnedRing]) -> None:
     with loader_for(dataset) as memory, loader_for(dataset, device=CPU) as device:
         assert_same_batches([device([3, 1])], [memory([3, 1])])
@@ -98,9 +118,28 @@ def test_single_batches_and_graphs_per_seed_are_delivered_there_too(dataset: Dat
     with (
         diskhop.ShaDowKHopSampler(dataset, **arguments) as memory,
         diskhop.ShaDowKHopSampler(dataset, **arguments, device=CPU) as device,
+        diskhop.ShaDowKHopSampler(dataset, **arguments, device=CPU, device_memory=960) as with_rows,
     ):
-        assert_same_batches(device, memory)
-    assert len(rings) == 2
+        expected = list(memory)
+        assert_same_batches(device, expected)
+        assert_same_batches(with_rows, expected)
+    assert len(rings) == 3
+
+
+@pytest.mark.parametrize("store", ["direct", "belady", "packed"])
+def test_a_table_of_int8_may_lie_on_the_device_whole(tmp_path: Path, store: str, rings: list[PinnedRing]) -> None:
+    whole = small_graph(tmp_path / "int8", num_nodes=200, num_edges=900, dim=16, dtype="int8")
+    arguments: dict[str, Any] = {"store": store, "out_dtype": torch.bfloat16, "input_nodes": [7, 7, 3, 150]}
+    with loader_for(whole, **arguments) as loader:
+        expected = list(loader)
+    with loader_for(whole, **arguments, device=CPU, device_memory="1MB") as loader:
+        assert loader.plan.row_places == RowPlaces(device_rows=200, pinned_rows=0)
+        assert_same_batches(loader, expected)
+
+
+def test_memory_of_a_device_needs_one(dataset: Dataset) -> None:
+    with pytest.raises(ConfigError, match="device_memory must be None for batches in memory, got '1MB'; leave it out"):
+        loader_for(dataset, device_memory="1MB")
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])

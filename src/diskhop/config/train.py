@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from diskhop.budget import parse_bytes
+from diskhop.budget import format_bytes, parse_bytes
 from diskhop.config.learning import PLATEAU, LearningConfig
 from diskhop.config.options import AUTO, option, require, validate
 from diskhop.config.parse import absolute_path, parse_counts, resolved_path
@@ -34,7 +34,7 @@ CLASSIFICATION, MULTILABEL, REGRESSION = NODE_TASKS = ("classification", "multil
 # Of edges instead of labels.
 LINK = "link"
 TASKS = (*NODE_TASKS, LINK)
-PINNED = ("degree", "accesses")
+_, ACCESSES = PINNED = ("degree", "accesses")
 CPU = "cpu"
 # Kinds of features for a graph without any; see dataset/made_features.py.
 MADE_FEATURES = ("degree", "onehot", "random")
@@ -204,6 +204,17 @@ class TrainConfig(LearningConfig):
         rule=DEVICE,
         may_change=True,
     )
+    device_memory_bytes: int = option(
+        0,
+        help="Memory of --device for the most accessed feature rows, or for hop tables, as 8GB.",
+        rule=between(0, MOST_BYTES, 8 * 10**9),
+        flag="--device-memory",
+        parse=parse_bytes,
+        panel="Storage",
+        metavar="SIZE",
+        shown="0, for hop tables half of what is free",
+        may_change=True,
+    )
 
     def __post_init__(self) -> None:
         validate(self)
@@ -216,6 +227,11 @@ class TrainConfig(LearningConfig):
             raise ConfigError(
                 f"--device {self.device} is for {SampledConfig.SUBJECT} and {HopConfig.SUBJECT} on nodes, not for "
                 f"{self.SUBJECT}: use --device cpu"
+            )
+        if self.device_memory_bytes and self.device == CPU:
+            raise ConfigError(
+                f"--device-memory {format_bytes(self.device_memory_bytes)} has no effect with --device cpu; use "
+                "--device-memory 0, or --device cuda"
             )
         if self.lr_schedule == PLATEAU and not self.evaluate:
             raise ConfigError("--lr-schedule plateau needs validation: remove --no-eval, or use --lr-schedule cosine")

@@ -158,7 +158,8 @@ class BatchMaker:
         # PyG has its own `batch`, which tells the seed of every node.
         values.pop("batch", None)
         if x.shape[1] > 0:
-            return {"x": self.features(x), **values}
+            # Addresses of rows that are put together on a device stand for them.
+            return {"x": x if x.dtype == torch.int64 else self.features(x), **values}
         if self._out_dtype is not None and "x" in values:
             values["x"] = values["x"].to(self._out_dtype)
         return values
@@ -188,5 +189,6 @@ def features_in(x: torch.Tensor, nodes: NodeSet, out_dtype: torch.dtype | None) 
     """Return stored features in the dtype that batches have them in: out_dtype, else that of the source."""
     info = nodes.attributes.get("x")
     if info is not None and info.stored_as == "features" and x.dtype != getattr(torch, info.dtype):
-        x = torch.from_numpy(x.numpy().astype(info.stored_dtype))
+        dtype = getattr(torch, info.dtype)
+        x = x.to(dtype) if x.is_cuda else torch.from_numpy(x.numpy().astype(info.stored_dtype))
     return x if out_dtype is None else x.to(out_dtype)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -33,19 +36,26 @@ def memory_for_rows(device: torch.device) -> int:
     return free_bytes // 2
 
 
-def delivered_on(device: torch.device) -> Destination:
-    """Return the destination of batches that a loader makes. The caller has reserved RING_BYTES."""
-    return Destination(DeviceCopies(device), _move_prepared)
+def copies_to(device: torch.device) -> DeviceCopies:
+    """Return copies to the device of a loader. The caller has reserved RING_BYTES."""
+    return DeviceCopies(device)
 
 
-def _move_prepared(batch: InFlightBatch, copies: DeviceCopies) -> None:
-    """Copy a batch of PyTorch Geometric."""
-    for store in batch.prepared.stores:
-        for name, value in list(store.items()):
-            if isinstance(value, Tensor):
-                store[name] = copies.copy(value)
-            elif isinstance(value, Block):
-                store[name] = value.mapped(copies.copy)
-    # What the consumer reads is on the device.
-    batch.x = torch.empty(0, 0)
-    batch.x_by_type = None
+def delivered_on(copies: DeviceCopies, features: Callable[[Tensor], Tensor]) -> Destination:
+    """Return the destination of batches that a loader makes. features: converts rows on the device to x of a batch."""
+
+    def move(batch: InFlightBatch, copies: DeviceCopies) -> None:
+        for store in batch.prepared.stores:
+            for name, value in list(store.items()):
+                if name == "x" and batch.staged is not None:
+                    found = batch.staged.assemble(value, copies)
+                    store[name] = copies.run(partial(features, found))
+                elif isinstance(value, Tensor):
+                    store[name] = copies.copy(value)
+                elif isinstance(value, Block):
+                    store[name] = value.mapped(copies.copy)
+        # What the consumer reads is on the device.
+        batch.x = torch.empty(0, 0)
+        batch.x_by_type = None
+
+    return Destination(copies, move)

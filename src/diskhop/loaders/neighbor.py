@@ -21,8 +21,9 @@ from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.loaders.arguments import refuse_unsupported
-from diskhop.loaders.batches import Batch, BatchSeedValues
-from diskhop.loaders.destination import delivered_on, device_of
+from diskhop.loaders.batches import Batch, BatchMaker, BatchSeedValues
+from diskhop.loaders.checks import size_of
+from diskhop.loaders.destination import copies_to, delivered_on, device_of
 from diskhop.loaders.input_nodes import InputNodes, resolve_input_nodes
 from diskhop.loaders.opened import AnyBatchMaker
 from diskhop.loaders.planned import PlannedLoader
@@ -87,6 +88,8 @@ class NeighborLoader(PlannedLoader):
     split: number of the split that input_nodes names a part of; default: the first.
     device: where batches are delivered, 'cuda', 'cuda:N' or 'auto' (a GPU if there is one): they are copied there while
         the one before is used. Default: memory, which 'cpu' means too. Graphs of one type only.
+    device_memory: bytes, or a size such as '8GB', of the device for the most accessed rows of features, which then lie
+        there, and the next ones in pinned memory (stores 'static', 'packed', 'memory'). Default: none.
     loader_arguments: of torch's DataLoader. sampler orders the seeds, or names how to sample: 'neighbor' (the default),
         'labor', 'ladies' or 'fastgcn' (num_neighbors of these two are nodes per hop). generator draws the seed,
         pin_memory pins batches where there is a GPU; num_workers and the like have no effect, because diskhop has
@@ -149,6 +152,7 @@ class NeighborLoader(PlannedLoader):
         features: str | None = None,
         split: int | None = None,
         device: torch.device | str | None = None,
+        device_memory: int | str | None = None,
         **loader_arguments: Any,
     ) -> None:
         target = device_of(device)
@@ -204,10 +208,25 @@ class NeighborLoader(PlannedLoader):
             "leave device out, and move each batch by batch.to('cuda')",
         )
         ring = {} if target is None else {"transfer buffers": RING_BYTES}
-        self._open(seed_set, id_map, {"seeds": self._seeds_bytes(), **ring})
-        if target is not None:
-            self._destination = delivered_on(target)
+        copies = None if target is None else copies_to(target)
+        device_bytes = size_of("device_memory", device_memory) or 0
+        require(
+            copies is not None or not device_bytes,
+            "device_memory",
+            "None for batches in memory",
+            device_memory,
+            "leave it out, or add device='cuda'",
+        )
+        self._open(seed_set, id_map, {"seeds": self._seeds_bytes(), **ring}, copies, device_bytes)
+        if copies is not None:
+            self._destination = delivered_on(copies, self._features)
             self._pins = False
+
+    def _features(self, x: torch.Tensor) -> torch.Tensor:
+        """Convert rows of features to x of a batch."""
+        _, maker = self._graph.require_open()
+        assert isinstance(maker, BatchMaker)
+        return maker.features(x)
 
     def _find_seeds(
         self, input_nodes: Any, split: int | None, input_id: Any

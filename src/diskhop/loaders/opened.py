@@ -22,6 +22,7 @@ from diskhop.loaders.typed_data import TypedLoaderData
 from diskhop.loaders.typed_opposites import opposite_types
 from diskhop.pipeline.batch_values import BatchValues, OpenValues
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
+from diskhop.pipeline.transfer import DeviceCopies
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import PreparedBytes, SampledPlan
@@ -39,6 +40,7 @@ class OpenGraph:
     budget: memory of everything.
     held: bytes that the loader holds besides, by name.
     choices: those of a Workload.
+    copies: to the device that batches are delivered on; None: they stay in memory.
     share: the batches of this process, and the processes that open the graph together with it.
     out_dtype, make: see BatchMaker.
     added: bytes that the loader adds to a batch; None: none.
@@ -62,6 +64,7 @@ class OpenGraph:
         held: Mapping[str, int],
         choices: Mapping[str, Any],
         share: LoaderShare,
+        copies: DeviceCopies | None = None,
         out_dtype: torch.dtype | None = None,
         make: Callable[[], Batch] | None = None,
         added: PreparedBytes | None = None,
@@ -77,6 +80,7 @@ class OpenGraph:
         self._held = held
         self._choices = choices
         self._share = share
+        self._copies = copies
         self._out_dtype = out_dtype
         self._make = make
         self._copies_rows = copies_rows
@@ -149,7 +153,9 @@ class OpenGraph:
         with ExitStack() as opened:
             for name, num_bytes in {**self._held, **values.reserved}.items():
                 opened.enter_context(self._budget.reserve(name, num_bytes, is_shared=name in self.plan.shared))
-            pipeline = opened.enter_context(open_pipeline(graph, self.plan, self._budget, expected=self._seed_set))
+            pipeline = opened.enter_context(
+                open_pipeline(graph, self.plan, self._budget, expected=self._seed_set, copies=self._copies)
+            )
             opened_values = values.open(pipeline.engine, self.plan.max_gap_bytes, memory)
             self._opened = pipeline, self._maker(graph, opened_values)
             self._exit = opened.pop_all()

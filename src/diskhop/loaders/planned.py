@@ -27,6 +27,7 @@ from diskhop.loaders.shares import LoaderShare
 from diskhop.loaders.typed_data import TypedLoaderData, bytes_of_ids, merge_types
 from diskhop.loaders.typed_opposites import ADDED, opposite_types
 from diskhop.pipeline.stream import BatchStream
+from diskhop.pipeline.transfer import DeviceCopies
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.sampling.neighbor_ways import NeighborWays
 from diskhop.sampling.seeds import SeedSet, count_batches
@@ -111,8 +112,18 @@ class PlannedLoader(SampledLoader):
         """Whether a pass has its inputs in another order than they were given in."""
         return self.shuffle or self._order is not None
 
-    def _open(self, seed_set: SeedSet, id_map: IdMap | Mapping[str, IdMap], held: Mapping[str, int]) -> None:
-        """Plan and open the graph. held: bytes that the loader holds, by name."""
+    def _open(
+        self,
+        seed_set: SeedSet,
+        id_map: IdMap | Mapping[str, IdMap],
+        held: Mapping[str, int],
+        copies: DeviceCopies | None = None,
+        device_bytes: int = 0,
+    ) -> None:
+        """Plan and open the graph.
+
+        held: bytes that the loader holds, by name. copies, device_bytes: to a device, and its memory for rows.
+        """
         settings = self._settings
         if self._order is None:
             self._share.settle(self._arguments(), self._given[0])
@@ -125,7 +136,8 @@ class PlannedLoader(SampledLoader):
             self.budget,
             id_map=id_map,
             held={**held, **({"original ids": bytes_of_ids(id_map)} if bytes_of_ids(id_map) else {})},
-            choices={**choices, "seed": self._seed},
+            choices={**choices, "seed": self._seed, "device_bytes": device_bytes},
+            copies=copies,
             share=self._share,
             out_dtype=settings.out_dtype,
             make=batch_class(settings.custom_cls, self.data),

@@ -29,6 +29,13 @@ TypedFeatures = Mapping[str, torch.Tensor]
 Prepare = Callable[[SampledBatch, Any], Any]
 
 
+class Staged(Protocol):
+    """Rows of a batch that are put together with others on a device."""
+
+    def assemble(self, addresses: torch.Tensor, copies: Any) -> torch.Tensor:
+        """Return features on the device, (nodes, dim). addresses: x of the batch. copies: to the device."""
+
+
 class Arrives(Protocol):
     """When a batch is on the device that it is delivered on."""
 
@@ -173,6 +180,7 @@ class InFlightBatch:
     assembled_bytes: bytes admitted for its contiguous copy.
     ticket: the store's ticket, None before and after.
     arrival: when it is on the device that it is delivered on; None for one that stays in memory.
+    staged: the store's rows, where others lie on the device: x is then their addresses; None for others.
     """
 
     index: int
@@ -190,3 +198,4 @@ class InFlightBatch:
     in_degrees: torch.Tensor | None = None
     counts: FetchCounts | None = None
     arrival: Arrives | None = None
+    staged: Staged | None = None

@@ -10,6 +10,11 @@ from diskhop.protocols import Bytes
 _PLAIN = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
+def stored_rows(raw: Bytes, dtype: str) -> torch.Tensor:
+    """View (rows, row bytes) as (rows, dim) of the stored dtype without a copy; int8 rows with their scales' bytes."""
+    return torch.from_numpy(raw).view(torch.int8 if dtype == "int8" else _PLAIN[dtype])
+
+
 def decode_rows(raw: Bytes, dtype: str, dim: int) -> torch.Tensor:
     """View (rows, row bytes) as (rows, dim) of the stored dtype without a copy; int8 rows become float32.
 

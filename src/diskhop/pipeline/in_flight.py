@@ -54,7 +54,7 @@ class InFlightBatches:
         with self._lock:
             self._batches.discard(batch)
         self.release_ticket(batch)
-        batch.x = batch.x_by_type = batch.rows = batch.prepared = batch.arrival = None
+        batch.x = batch.x_by_type = batch.rows = batch.prepared = batch.arrival = batch.staged = None
         self.leave_gates(batch)
 
     def release_all(self) -> None:

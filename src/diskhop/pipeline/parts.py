@@ -16,11 +16,12 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import DEGREE
 from diskhop.dataset.type_map import TypeMap
 from diskhop.pipeline.batch import InFlightBatch, Pass
-from diskhop.pipeline.decode import decode_rows
+from diskhop.pipeline.decode import decode_rows, stored_rows
+from diskhop.pipeline.device_rows import DeviceRows, StagedRows
 from diskhop.pipeline.made_rows import make_rows
 from diskhop.pipeline.sizes import batch_bytes, made_bytes
 from diskhop.plans import SampledPlan
-from diskhop.protocols import FeatureStore, GroupRows, NodeIds, SampledBatch, TableGroup, TablePart
+from diskhop.protocols import Bytes, FeatureStore, GroupRows, NodeIds, Rows, SampledBatch, TableGroup, TablePart
 from diskhop.sampling.cached_topology import AnyTopology
 from diskhop.stores.resources import PreparedBatches, repeat_rows, whole_rows
 from diskhop.system.memory import buffer_bytes
@@ -33,6 +34,7 @@ class PipelineParts:
     store: None for a dataset without features.
     scratch: folder for traces of superbatches; None if the store does not look ahead.
     prepared: batches prepared before the run; None for none.
+    device_rows: rows in front of the store, for batches that are delivered on a device; None: the store has all.
     """
 
     dataset: Dataset
@@ -43,6 +45,7 @@ class PipelineParts:
     pool: BufferPool
     scratch: Path | None
     prepared: PreparedBatches | None
+    device_rows: DeviceRows | None = None
 
     def find_prepared(self, wanted: Pass) -> Any:
         """Return where a pass's batches are, if all of them were prepared before the run, else None."""
@@ -85,14 +88,26 @@ class PipelineParts:
             return
         rows = self.store.collect(batch.ticket)
         batch.counts = rows.counts
+        if self.device_rows is not None:
+            self._stage(batch, rows, self.device_rows)
+            return
         if (distinct := batch.sampled.distinct) is not None:
             rows = repeat_rows(rows, distinct.of_nodes)
-        if self.plan.bytes_assembled:
-            raw = whole_rows(rows, self.pool, self.plan.threads)
-        else:
-            (segment,) = rows.segments
-            raw, batch.rows = segment.buffer, segment.from_rows
+        raw, batch.rows = self._contiguous(rows)
         batch.x = decode_rows(raw, self.dataset.feature_dtype, self.dataset.feature_dim)
+
+    def _contiguous(self, rows: Rows) -> tuple[Bytes, NDArray[np.int64] | None]:
+        """Return a buffer with the rows, and their places in it; None: in order."""
+        if self.plan.bytes_assembled:
+            return whole_rows(rows, self.pool, self.plan.threads), None
+        (segment,) = rows.segments
+        return segment.buffer, segment.from_rows
+
+    def _stage(self, batch: InFlightBatch, rows: Rows, device_rows: DeviceRows) -> None:
+        """Take the store's rows as they are, for a device that has others."""
+        raw, places = self._contiguous(rows)
+        batch.staged = StagedRows(device_rows, stored_rows(raw, self.dataset.feature_dtype), places)
+        batch.x = device_rows.addresses_of(batch.sampled)
 
     def _in_degrees(self, node_ids: NodeIds, types: TypeMap) -> NDArray[np.int64]:
         """Return the in-degrees of merged rows, of all edge types together."""

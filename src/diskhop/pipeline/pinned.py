@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
 from diskhop.dataset.dataset import Dataset
-from diskhop.plans import SampledPlan
+from diskhop.plans import RowPlaces, SampledPlan
+from diskhop.policies.device_rows import RowLevels, place_rows
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import count_accesses
 from diskhop.sampling.cached_topology import AnyTopology, count_neighbors
@@ -31,10 +32,36 @@ def choose_pinned(
     pool: BufferPool,
 ) -> NodeIds:
     """Choose the rows that will probably be accessed most, as many as the plan's share has memory for, ascending."""
-    if plan.pinned == "accesses" and expected is not None:
-        counts: NDArray[Any] = count_accesses(topology, expected)
-    else:
-        counts = count_neighbors(dataset.topology, engine, pool)
     table = dataset.features()
     assert table is not None
-    return pick_pinned(counts, table, plan.share)
+    return pick_pinned(_expected_accesses(dataset, plan, topology, expected, engine, pool), table, plan.share)
+
+
+def choose_levels(
+    dataset: Dataset,
+    plan: SampledPlan,
+    places: RowPlaces,
+    topology: AnyTopology,
+    expected: SeedSet | None,
+    engine: Engine,
+    pool: BufferPool,
+) -> RowLevels:
+    """Choose the rows that lie on a device and in pinned memory."""
+    counts = _expected_accesses(dataset, plan, topology, expected, engine, pool)
+    # Rows that no counted batch accesses come last, in the order of their ids.
+    counts += 1
+    return place_rows(counts, places.device_rows, places.pinned_rows)
+
+
+def _expected_accesses(
+    dataset: Dataset,
+    plan: SampledPlan,
+    topology: AnyTopology,
+    expected: SeedSet | None,
+    engine: Engine,
+    pool: BufferPool,
+) -> NDArray[Any]:
+    """Return how often each row of the table is accessed: by a few sampled batches, or by its node's neighbours."""
+    if plan.pinned == "accesses" and expected is not None:
+        return count_accesses(topology, expected)
+    return count_neighbors(dataset.topology, engine, pool)

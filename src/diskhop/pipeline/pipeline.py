@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from diskhop._native import BufferPool, Engine, FaultInjector
@@ -21,13 +22,14 @@ from diskhop.io.engine import open_engine
 from diskhop.io.locks import shared_directory
 from diskhop.pipeline.ahead import MakePass, SampledAhead
 from diskhop.pipeline.batch import Pass, Prepare
+from diskhop.pipeline.device_rows import open_device_rows
 from diskhop.pipeline.in_flight import InFlightBatches
 from diskhop.pipeline.parts import PipelineParts
 from diskhop.pipeline.peers import shared_memory
-from diskhop.pipeline.pinned import choose_pinned, counts_accesses
+from diskhop.pipeline.pinned import choose_levels, choose_pinned, counts_accesses
 from diskhop.pipeline.stages import stages_of
 from diskhop.pipeline.stream import BatchStream
-from diskhop.pipeline.transfer import Destination, Transfer
+from diskhop.pipeline.transfer import Destination, DeviceCopies, Transfer
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
@@ -35,6 +37,7 @@ from diskhop.sampling.cached_topology import STAGING_BYTES
 from diskhop.sampling.open import open_plan_topology
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.resources import PreparedBatches, StoreResources
+from diskhop.stores.rest import rest_store
 from diskhop.stores.stores import store_kind
 from diskhop.system.resident import OwnMemory, ResidentMemory
 
@@ -44,6 +47,7 @@ _RESERVED_BY_PIPELINE = (
     "sampling",
     "sorting ids",
     "staging",
+    "row addresses of the device",
 )
 
 
@@ -107,10 +111,12 @@ def open_pipeline(
     injector: FaultInjector | None = None,
     *,
     expected: SeedSet | None = None,
+    copies: DeviceCopies | None = None,
 ) -> Iterator[Pipeline]:
     """Open topology and store by the plan and reserve their memory; close them on leaving.
 
     expected: typical batches, for a store that pins the rows that they access.
+    copies: to the device that batches are delivered on; None for a plan without rows on one.
 
     Processes that share the budget call it together, and open the plan of the first one.
     """
@@ -121,7 +127,7 @@ def open_pipeline(
     pool = BufferPool(num_bytes + (STAGING_BYTES if plan.topology == "cached" else 0))
     with ExitStack() as stack:
         topology = stack.enter_context(open_plan_topology(dataset, plan, engine, budget, pool, memory))
-        pinned = prepared = None
+        pinned = prepared = levels = None
         table = dataset.features()
         kind = store_kind(plan.store, table)
         if plan.share.layout and table is not None and kind.find_prepared is not None:
@@ -129,21 +135,33 @@ def open_pipeline(
             stack.enter_context(shared_directory(folder))
             prepared = kind.find_prepared(folder, table)
             pinned = prepared.held_ids()
-        elif table is not None and counts_accesses(dataset, plan.store, plan.pinned):
+        elif table is not None and (plan.row_places or counts_accesses(dataset, plan.store, plan.pinned)):
             # The plan's bytes are reserved later: counting needs a batch and the working memory of sampling now.
             counting_bytes = COUNTING_BYTES_PER_NODE * topology.num_nodes + plan.reserved["sampling"] + plan.batch_bytes
             with budget.reserve("counting accesses", counting_bytes):
-                pinned = choose_pinned(dataset, plan, topology, expected, engine, pool)
+                if plan.row_places is None:
+                    pinned = choose_pinned(dataset, plan, topology, expected, engine, pool)
+                else:
+                    levels = choose_levels(dataset, plan, plan.row_places, topology, expected, engine, pool)
         for name in _RESERVED_BY_PIPELINE:
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
-        scratch = store = None
+        scratch = store = device_rows = None
         if table is not None:
             if kind.looks_ahead:
                 scratch = stack.enter_context(scratch_folder(Path(plan.share.scratch)))
             for name, num_bytes in plan.share.reserves.items():
                 stack.enter_context(budget.reserve(name, num_bytes, is_shared=name in plan.shared))
             resources = _resources_of(plan, engine, pool, memory, pinned, scratch, prepared)
+            if levels is not None:
+                assert copies is not None, "batches are delivered on the device that has rows"
+                device_rows = open_device_rows(table, dataset.feature_dtype, resources, levels, copies)
+                stack.callback(device_rows.close)
+                # The rows that would stay in its memory are in front of the store.
+                kind = store_kind(kind.rest or kind.name, table)
+                resources = replace(resources, share=replace(plan.share, cache_rows=0))
             store = kind.open(table, resources)
+            if device_rows is not None:
+                store = rest_store(store, device_rows.addresses, looks_ahead=kind.looks_ahead)
             stack.callback(store.close)
         pipeline = Pipeline(
             dataset=dataset,
@@ -154,6 +172,7 @@ def open_pipeline(
             pool=pool,
             scratch=scratch,
             prepared=prepared,
+            device_rows=device_rows,
         )
         stack.callback(pipeline.close)
         yield pipeline

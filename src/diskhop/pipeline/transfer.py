@@ -120,8 +120,12 @@ class DeviceCopies:
     def pick(self, tensor: Tensor, rows: NDArray[np.int64], dim: int) -> Tensor:
         """Return rows of a tensor that is on the device, along one of its dimensions; see copy()."""
         index = self.copy(torch.from_numpy(rows))
+        return self.run(lambda: tensor.index_select(dim, index))
+
+    def run(self, work: Callable[[], Tensor]) -> Tensor:
+        """Return the result of work on the device, after all copies that were begun; finish() counts it among them."""
         with self._on_stream():
-            out = tensor.index_select(dim, index)
+            out = work()
         self._copied.append(out)
         return out
 
@@ -199,6 +203,7 @@ class Transfer:
                 ) from error
             finally:
                 batch.arrival = copies.finish()
+            batch.staged = None
             # The store's buffers are free again; the batch's own memory is, once the consumer releases it.
             self._in_flight.release_ticket(batch)
             outgoing.put(batch.index, batch)

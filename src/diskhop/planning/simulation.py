@@ -15,6 +15,7 @@ from diskhop.batches.short_trace import ListsRead, ShortTrace
 from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import Budget, format_bytes
 from diskhop.config.options import AUTO
+from diskhop.config.train import ACCESSES
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError, ConfigError
@@ -22,6 +23,7 @@ from diskhop.io.engine import choose_engine, open_engine
 from diskhop.pipeline.pinned import counts_accesses
 from diskhop.pipeline.sizes import batch_bytes
 from diskhop.planning.batch_sizes import measure_batches
+from diskhop.planning.device_rows import on_device, without_device_rows
 from diskhop.planning.measure import disk_model, measure_copy_seconds
 from diskhop.planning.options import Option
 from diskhop.planning.short_trace import measure_lists, sample_short_trace
@@ -55,7 +57,8 @@ class NoRoomError(BudgetError):
 
 def prepares_ahead(workload: Workload, plan: SampledPlan) -> bool:
     """Whether all batches of a run are prepared before the first epoch: it pays, and --disk has room for them."""
-    if STORES[plan.store].find_prepared is None:
+    # Batches packed ahead have all rows that are not resident, those on a device among them.
+    if STORES[plan.store].find_prepared is None or plan.row_places is not None:
         return False
     if workload.reuse:
         return True
@@ -254,6 +257,8 @@ class Simulation:
         self.trace: ShortTrace = sample_short_trace(
             self._dataset, workload, self.sizes, self._budget, self._engine, self._max_gap_bytes
         )
+        if num_rows := on_device(self._table, workload.device_bytes):
+            self.trace = without_device_rows(self.trace, num_rows, self._table.num_rows)
         self._reserve("short trace", sum(ids.nbytes for ids in self.trace.node_ids))
         if workload.measure_step is None:
             return 0.0
@@ -266,7 +271,7 @@ class Simulation:
 
     def _pinned(self, plan: SampledPlan) -> NodeIds:
         if self._counts is None:
-            if plan.pinned == "accesses":
+            if plan.pinned == ACCESSES:
                 self._counts = np.zeros(self._table.num_rows, np.uint32)
                 for ids in self.trace.node_ids:
                     self._counts[ids] += 1

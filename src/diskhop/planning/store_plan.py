@@ -12,7 +12,7 @@ from diskhop.batches.sizes import HEADROOM, BatchSizes
 from diskhop.batches.trace import reader_bytes, writer_bytes
 from diskhop.budget import Budget, format_bytes
 from diskhop.config.options import AUTO
-from diskhop.config.train import PINNED
+from diskhop.config.train import ACCESSES, PINNED
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import ConfigError
@@ -21,6 +21,7 @@ from diskhop.pipeline.batch import SAMPLED_AHEAD
 from diskhop.pipeline.pinned import counts_accesses
 from diskhop.pipeline.sizes import rows_bytes
 from diskhop.planning.batch_sizes import measure_batches
+from diskhop.planning.device_rows import ADDED, BYTES_PER_ROW, describe, on_device, place_on
 from diskhop.planning.lists import ListsPlan, plan_lists
 from diskhop.planning.measure import disk_model
 from diskhop.planning.options import describe_division
@@ -64,12 +65,19 @@ def plan_store(
     if threads < 1:
         raise ConfigError(f"--threads must be at least 1, got {threads}; use --threads 1")
     sizes = sizes or workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
-    kind = store_kind(store, dataset.features())
+    table = dataset.features()
+    kind = store_kind(store, table)
+    if on_device(table, workload.device_bytes):
+        # Batches have addresses, and the rows to pin are found by counting.
+        workload = replace(workload, values=workload.values.plus(ADDED), pinned=workload.pinned or ACCESSES)
     planning = _StorePlanning(dataset, workload, kind, budget, sizes, reasons, threads, lists_bytes)
     share = planning.divide(most_in_flight)
     room, in_flight = planning.room, planning.room.in_flight
     reasons.append(in_flight.describe(HEADROOM))
     disk = disk or disk_model(dataset, engine)
+    places = place_on(table, kind, share, workload.device_bytes)
+    if table is not None and places is not None:
+        reasons.append(describe(places, table, store))
     if budget.num_processes > 1:
         reasons.append(describe_division(room.reserved, room.shared, room.num_processes))
     reasons.append(f"Reads closer than {format_bytes(disk.break_even_gap_bytes)} are merged ({disk.source} break-even)")
@@ -99,6 +107,7 @@ def plan_store(
         shared=tuple(name for name in room.reserved if name in room.shared) if budget.num_processes > 1 else (),
         reasons=tuple(reasons),
         columns=tuple((column.use, column.name) for column in planning.files.columns),
+        row_places=places,
     )
 
 
@@ -129,6 +138,7 @@ class _StorePlanning:
         self._sizes = sizes
         self._reasons = reasons
         self._table = dataset.features()
+        self._device_rows = on_device(self._table, workload.device_bytes)
         self.files = lists_of(dataset, workload.samplers)
         self.ordered = workload.ordered or "ordered" not in kind.uses or self._table is None
         # Without an order, a batch that is slow to sample must not hold up the others.
@@ -161,7 +171,9 @@ class _StorePlanning:
         share = self._kind.divide(self._table, room, wishes)
         if not self.ordered:
             room.reasons.append("Batches arrive out of order (results vary between runs; use --ordered to prevent it)")
-        if workload.prepared is None and counts_accesses(self._dataset, self._kind.name, workload.pinned or PINNED[0]):
+        pinned = workload.pinned or PINNED[0]
+        is_counted = bool(self._device_rows) or counts_accesses(self._dataset, self._kind.name, pinned)
+        if workload.prepared is None and is_counted:
             # Accesses are counted when nothing but the lists is in memory.
             counting_bytes = COUNTING_BYTES_PER_NODE * self._dataset.num_nodes
             counting_bytes += room.reserved["sampling"] + room.in_flight.batch_bytes
@@ -177,12 +189,14 @@ class _StorePlanning:
         # Finished blocks wait in the channel, with each sampling thread while the channel is full, and at the gate. A
         # superbatch has its blocks on the disk, except for two that are being written.
         num_blocks = 2 * threads + (2 if looks_ahead else SAMPLED_AHEAD) + 1
+        addresses_bytes = BYTES_PER_ROW * self._table.num_rows if self._table is not None and self._device_rows else 0
         tracing_bytes = writer_bytes(sizes.record_bytes) + reader_bytes(sizes.record_bytes) if looks_ahead else 0
         return {
             **self._workload.also_held,
             "sampled ahead": num_blocks * buffer_bytes(sizes.block_bytes) + tracing_bytes,
             "sampling": threads * sizes.workspace_bytes,
             "sorting ids": sizes.num_rows * BYTES_PER_ROW_TO_JOIN,
+            **({"row addresses of the device": addresses_bytes} if addresses_bytes else {}),
         }
 
     def _take_lists(self, room: StoreRoom) -> None:

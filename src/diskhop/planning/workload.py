@@ -42,6 +42,7 @@ class Workload:
     num_ranks: processes on all machines that share out the batches; None: those that share the budget.
     values: bytes that preparing a batch adds.
     sizes: sizes that no batch exceeds; None: measured on a few batches.
+    device_bytes: memory of a device for rows, where batches are delivered; 0: none.
     measure_step: mean seconds of a few training steps on a batch; None without a model.
     """
 
@@ -66,6 +67,7 @@ class Workload:
     num_ranks: int | None = None
     values: PreparedBytes = field(default_factory=PreparedBytes)
     sizes: BatchSizes | None = None
+    device_bytes: int = 0
     measure_step: Callable[[SampledBatch], float] | None = None
 
     @property
@@ -91,7 +93,8 @@ def store_wishes(
         cache_bytes=workload.cache_bytes,
         disk_bytes=workload.disk_bytes,
         prepared=workload.prepared,
-        pins_first_rows=not counts_accesses(dataset, kind.name, workload.pinned or PINNED[0]),
+        pins_first_rows=not workload.device_bytes
+        and not counts_accesses(dataset, kind.name, workload.pinned or PINNED[0]),
         # Lent rows are released before the next batch is requested.
         is_lent=has_rows and kind.lends and workload.reads_lent_rows and not workload.holds_while_waiting,
         holds_while_waiting=workload.holds_while_waiting,

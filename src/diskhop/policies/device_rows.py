@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
 
+# The address of each row of a table, int64 (rows).
+AddressTable = NDArray[np.int64]
 DEVICE, HOST, STAGED = range(3)
 LEVEL_SHIFT = 48
 _INDEX_MASK = (1 << LEVEL_SHIFT) - 1
@@ -46,7 +48,7 @@ def place_rows(counts: NDArray[Any], device_rows: int, host_rows: int) -> RowLev
     return RowLevels(device, most_accessed(left, host_rows))
 
 
-def address_table(levels: RowLevels, num_rows: int) -> NDArray[np.int64]:
+def address_table(levels: RowLevels, num_rows: int) -> AddressTable:
     """Return the address of each row of a table, int64 (num_rows); -1 for a row that is read from disk."""
     addresses = np.full(num_rows, -1, np.int64)
     for level, ids in ((DEVICE, levels.device), (HOST, levels.host)):
@@ -54,7 +56,12 @@ def address_table(levels: RowLevels, num_rows: int) -> NDArray[np.int64]:
     return addresses
 
 
-def batch_addresses(table: NDArray[np.int64], node_ids: NodeIds) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def rest_of(table: AddressTable, node_ids: NodeIds) -> NodeIds:
+    """Return the rows that are read from disk, of some, in their order."""
+    return node_ids[table[node_ids] < 0]
+
+
+def batch_addresses(table: AddressTable, node_ids: NodeIds) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the address of each row of a batch, int64 (nodes), and the positions of those that are staged, ascending.
 
     Row i of the staged ones is the batch's row at position i of the second array.

@@ -19,6 +19,7 @@ def plan_run(
     memory: int | str | None = None,
     cache: int | str | None = None,
     disk: int | str | None = None,
+    device_memory: int | str | None = None,
     processes: int = 1,
     **options: Any,
 ) -> Ranking[Any]:
@@ -29,7 +30,7 @@ def plan_run(
     Measures the disk, once for each, and the model on a few batches. Raises ConfigError; BudgetError where no way fits.
     """
     require(processes >= 1, "processes", "at least 1", processes, "for example --processes 2")
-    options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
+    options.update(parse_sizes(memory=memory, cache=cache, disk=disk, device_memory=device_memory))
     opened = as_dataset(dataset)
     resolved = find_kind(options.get("model"), options.get("task"), opened).resolve(opened, options, preset)
     return kind_of(resolved.config).rank(opened, resolved.config, resolved.task, processes)

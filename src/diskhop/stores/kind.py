@@ -19,6 +19,21 @@ def accept(_table: Table, _wishes: StoreWishes) -> str:
     return ""
 
 
+def keep_none(_table: Table, _share: StoreShare) -> int:
+    """Return 0: no rows stay in memory."""
+    return 0
+
+
+def keep_cached(_table: Table, share: StoreShare) -> int:
+    """Return the number of rows that a share has memory for."""
+    return share.cache_rows
+
+
+def keep_all(table: Table, _share: StoreShare) -> int:
+    """Return the number of rows of a table."""
+    return table.num_rows
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreKind:
     """A feature store: how it opens, what it costs, and which options it knows.
@@ -35,6 +50,10 @@ class StoreKind:
     is_bounded: the budget bounds all memory that the store takes.
     find_prepared: opens batches that were prepared in a folder, for a store that can replay them.
     shares: names of its memory of which all processes of a machine have one copy.
+    resident_rows: rows that stay in memory from the first batch to the last; a device may read them there. 0 if others
+        take their place.
+    rest: name of the store that has the rows which are not resident, where the resident ones lie outside the store;
+        '' for the store itself, with a share without cached rows.
     """
 
     name: str
@@ -50,3 +69,5 @@ class StoreKind:
     is_bounded: bool = True
     find_prepared: Callable[[Path, Table], PreparedBatches] | None = None
     shares: frozenset[str] = frozenset()
+    resident_rows: Callable[[Table, StoreShare], int] = keep_none
+    rest: str = ""

@@ -11,7 +11,7 @@ from diskhop.plans import Prediction, StoreShare
 from diskhop.protocols import MakeRoom, Rows, RowSegment, SampledBatch, Table
 from diskhop.stores.costs import BatchCost, Scenario, predict_epoch
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
-from diskhop.stores.kind import StoreKind
+from diskhop.stores.kind import StoreKind, keep_all
 from diskhop.stores.misses import lent_seconds
 from diskhop.stores.resources import StoreResources, open_reader, read_resident
 from diskhop.stores.room import StoreRoom, StoreWishes
@@ -83,4 +83,6 @@ KIND = StoreKind(
     refuses=refuses,
     lends=True,
     shares=frozenset({_TABLE}),
+    resident_rows=keep_all,
+    rest="direct",
 )

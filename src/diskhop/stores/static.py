@@ -12,7 +12,7 @@ from diskhop._native import RowReader
 from diskhop.plans import Prediction, StoreShare
 from diskhop.protocols import NodeIds, Table
 from diskhop.stores.costs import Scenario, predict_epoch
-from diskhop.stores.kind import StoreKind
+from diskhop.stores.kind import StoreKind, keep_cached
 from diskhop.stores.misses import not_pinned, pinning_seconds
 from diskhop.stores.resources import StoreResources, open_reader, read_resident
 from diskhop.stores.room import StoreRoom, StoreWishes, keep_rows
@@ -82,4 +82,5 @@ KIND = StoreKind(
     shares=frozenset({"cache"}),
     divide=divide,
     simulate=simulate,
+    resident_rows=keep_cached,
 )

@@ -53,8 +53,13 @@ class DeviceBatch(BatchView):
         return self.delivered.loss_weights
 
 
-def delivered_on(device: torch.device, labels: NDArray[Any]) -> Destination:
-    """Return the destination of a run's batches. labels: of all nodes. The caller has reserved RING_BYTES."""
+def copies_to(device: torch.device) -> DeviceCopies:
+    """Return copies to the device of a run. The caller has reserved RING_BYTES."""
+    return DeviceCopies(device)
+
+
+def delivered_on(copies: DeviceCopies, labels: NDArray[Any]) -> Destination:
+    """Return the destination of a run's batches. labels: of all nodes."""
 
     def move(batch: InFlightBatch, copies: DeviceCopies) -> None:
         sampled, part = batch.sampled, batch.prepared
@@ -65,9 +70,12 @@ def delivered_on(device: torch.device, labels: NDArray[Any]) -> Destination:
             weights, importance = part.weights, part.importance
             loss_weights = None if part.loss_weights is None else copies.copy(part.loss_weights)
         block = Block.of(sampled, batch.in_degrees, None, weights, importance)
-        # Rows that the store lends go to their places in the batch on the way.
         assert batch.x is not None
-        batch.x = copies.copy(batch.x, batch.rows)
+        if batch.staged is not None:
+            batch.x = batch.staged.assemble(batch.x, copies)
+        else:
+            # Rows that the store lends go to their places in the batch on the way.
+            batch.x = copies.copy(batch.x, batch.rows)
         batch.rows = batch.in_degrees = None
         batch.prepared = Delivered(
             nodes=nodes,
@@ -77,4 +85,4 @@ def delivered_on(device: torch.device, labels: NDArray[Any]) -> Destination:
             loss_weights=loss_weights,
         )
 
-    return Destination(DeviceCopies(device), move)
+    return Destination(copies, move)

@@ -71,7 +71,7 @@ def prepare_hops(
         room = None
         if device is not None:
             needed = device_bytes(tables.shape, len(which), config.batch_size)
-            room = DeviceRoom(needed, memory_for_rows(device))
+            room = DeviceRoom(needed, config.device_memory_bytes or memory_for_rows(device))
         reserved, placement = place_hops(config, task.seeds, tables.shape, len(which), model_bytes, budget, device=room)
     held_too = {**task.held, **reserved}
     path, shape = str(tables.path), tables.shape

@@ -109,7 +109,8 @@ def prepare(
     """
     layout: Layout | None = None
     reasons: list[str] = []
-    if (config.store == AUTO or _prepares(config.store)) and dataset.features() is not None and _packs(config):
+    is_packable = dataset.features() is not None and _packs(config) and not workload.device_bytes
+    if (config.store == AUTO or _prepares(config.store)) and is_packable:
         layout, reasons = _find_layout(dataset, config, samples)
     plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
     if plan.predicted is None:

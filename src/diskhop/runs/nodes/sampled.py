@@ -35,7 +35,7 @@ from diskhop.runs.callbacks import Callback
 from diskhop.runs.devices import device_errors, device_of
 from diskhop.runs.feeds import Batches, Feed, PreparedRun
 from diskhop.runs.nodes.clusters import with_clusters
-from diskhop.runs.nodes.delivery import DeviceBatch, delivered_on
+from diskhop.runs.nodes.delivery import DeviceBatch, copies_to, delivered_on
 from diskhop.runs.nodes.norms import prepare_norms
 from diskhop.runs.nodes.packing import prepare, run_samples
 from diskhop.runs.nodes.samplers import chooses_nodes, eval_sampler, normalises_by_graph, train_pass
@@ -81,7 +81,9 @@ def prepare_sampled(
         with ExitStack() as held:
             for name, num_bytes in _held_by_feed(dataset, config, weights, len(task.seeds.train)).items():
                 held.enter_context(budget.reserve(name, num_bytes))
-            pipeline = held.enter_context(open_pipeline(dataset, plan, budget, expected=workload.seed_sets[0]))
+            copies = None if device is None else copies_to(device)
+            expected = workload.seed_sets[0]
+            pipeline = held.enter_context(open_pipeline(dataset, plan, budget, expected=expected, copies=copies))
             opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
             training = None
             if chooses_nodes(config):
@@ -89,9 +91,9 @@ def prepare_sampled(
                 of_run = None if norms is None else columns.open(norms, pipeline.engine, plan.max_gap_bytes)
                 training = TrainingNodes(task.seeds.train, dataset.num_nodes, of_run)
             destination = None
-            if device is not None:
+            if copies is not None:
                 assert task.labels is not None, "a task without labels is only planned"
-                destination = delivered_on(device, task.labels)
+                destination = delivered_on(copies, task.labels)
             yield SampledFeed(pipeline, task.seeds, planned, model.uses_degrees, opened, training, destination)
 
     return PreparedRun(
@@ -126,7 +128,8 @@ def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) ->
         values = values.plus(ADDED)
     if config.sample_coverage:
         values = values.plus(NormColumns(dataset, config.memory_bytes).added)
-    return replace(workload, values=values)
+    device_bytes = 0 if device_of(config) is None else config.device_memory_bytes
+    return replace(workload, values=values, device_bytes=device_bytes)
 
 
 def step_measure(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diskhop.stores.kind import StoreKind
+from diskhop.stores.kind import StoreKind, keep_cached
 from diskhop.stores.packed.costs import simulate
 from diskhop.stores.packed.layout import open_layout
 from diskhop.stores.packed.share import divide, refuses
@@ -19,4 +19,5 @@ KIND = StoreKind(
     looks_ahead=True,
     lends=True,
     find_prepared=open_layout,
+    resident_rows=keep_cached,
 )
