@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from hypothesis import strategies as st
 import diskhop
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, PipelineError
+from diskhop.nn.devices import CudaState
+from diskhop.pipeline.device_report import DeviceReport, measure_copy_rate, report_devices
 from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies, PinnedRing
 from diskhop.plans import RowPlaces
 from diskhop.stores.stores import STORES
 from tests.examples import examples
 from tests.mini_batches import assert_same_batches
 from tests.runs import small_graph
+from tests.typed_graphs import typed_dataset
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int64, torch.bool)
@@ -135,6 +139,46 @@ def test_a_table_of_int8_may_lie_on_the_device_whole(tmp_path: Path, store: str,
     with loader_for(whole, **arguments, device=CPU, device_memory="1MB") as loader:
         assert loader.plan.row_places == RowPlaces(device_rows=200, pinned_rows=0)
         assert_same_batches(loader, expected)
+
+
+@pytest.mark.parametrize("store", ["direct", "shared", "packed"])
+def test_batches_with_types_are_delivered_there_too(tmp_path: Path, store: str, rings: list[PinnedRing]) -> None:
+    _, typed = typed_dataset(tmp_path)
+    changes: dict[str, Any] = {"store": store, "ordered": store == "shared", "memory": "80MB", "shuffle": True}
+    changes["input_nodes"] = "paper"
+    with loader_for(typed, **changes) as loader:
+        expected = [batch for _ in range(2) for batch in loader]
+    with loader_for(typed, **changes, device=CPU) as loader:
+        assert_same_batches([batch for _ in range(2) for batch in loader], expected)
+        assert loader.plan.reserved["transfer buffers"] == RING_BYTES
+    assert len(rings) == 1
+    with pytest.raises(ConfigError, match="device_memory must be None for a graph with several types, got '1MB'"):
+        loader_for(typed, **changes, device=CPU, device_memory="1MB")
+
+
+def test_copies_are_measured_without_a_gpu_and_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measure_copy_rate(CPU, 1 << 20) > 0
+    none = CudaState(torch_version="2.13.0+cpu", build="", num_devices=0)
+    monkeypatch.setattr("diskhop.pipeline.device_report.read_cuda", lambda: none)
+    report = report_devices()
+    assert report.to_rows() == [("GPU", "no GPU: torch 2.13.0+cpu is a build without CUDA")]
+    assert report.to_dict() == {"gpus": [], "gpu_reason": "torch 2.13.0+cpu is a build without CUDA"}
+    card = DeviceReport(
+        device="cuda:0", card="Card", total_bytes=10**10, free_bytes=9 * 10**9, copy_bytes_per_second=2e10
+    )
+    expected = "cuda:0: Card, 10 GB, 9 GB free; batches are copied there at 20 GB/s (measured)"
+    assert card.describe() == expected
+
+
+def test_modules_of_devices_are_imported_without_cuda() -> None:
+    package = Path(diskhop.__file__).parent
+    found = [path for path in package.rglob("*.py") if path.parent.name == "kernels" or "device" in path.stem]
+    names = {"diskhop.pipeline.transfer", "diskhop.loaders.destination", "diskhop.runs.nodes.delivery"}
+    for path in found:
+        names.add(".".join(("diskhop", *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__"))
+    assert {"diskhop.pipeline.device_rows", "diskhop.nn.devices", "diskhop.nn.kernels.triton_assembly"} < names
+    for name in sorted(names):
+        importlib.import_module(name)
 
 
 def test_memory_of_a_device_needs_one(dataset: Dataset) -> None:

@@ -87,9 +87,10 @@ class NeighborLoader(PlannedLoader):
         'onehot' (a column per node, for small graphs) or 'random' (64 values per node, the same in every batch).
     split: number of the split that input_nodes names a part of; default: the first.
     device: where batches are delivered, 'cuda', 'cuda:N' or 'auto' (a GPU if there is one): they are copied there while
-        the one before is used. Default: memory, which 'cpu' means too. Graphs of one type only.
+        the one before is used. Default: memory, which 'cpu' means too.
     device_memory: bytes, or a size such as '8GB', of the device for the most accessed rows of features, which then lie
-        there, and the next ones in pinned memory (stores 'static', 'packed', 'memory'). Default: none.
+        there, and the next ones in pinned memory (stores 'static', 'packed', 'memory'). Graphs of one type only.
+        Default: none.
     loader_arguments: of torch's DataLoader. sampler orders the seeds, or names how to sample: 'neighbor' (the default),
         'labor', 'ladies' or 'fastgcn' (num_neighbors of these two are nodes per hop). generator draws the seed,
         pin_memory pins batches where there is a GPU; num_workers and the like have no effect, because diskhop has
@@ -200,16 +201,17 @@ class NeighborLoader(PlannedLoader):
             may_repeat=self._may_repeat,
             times=self._times,
         )
-        require(
-            target is None or not isinstance(self.data, TypedLoaderData),
-            "device",
-            "None for a graph with several types",
-            device,
-            "leave device out, and move each batch by batch.to('cuda')",
-        )
         ring = {} if target is None else {"transfer buffers": RING_BYTES}
         copies = None if target is None else copies_to(target)
         device_bytes = size_of("device_memory", device_memory) or 0
+        is_typed = isinstance(self.data, TypedLoaderData)
+        require(
+            not (is_typed and device_bytes),
+            "device_memory",
+            "None for a graph with several types",
+            device_memory,
+            "leave it out: batches are copied whole",
+        )
         require(
             copies is not None or not device_bytes,
             "device_memory",
