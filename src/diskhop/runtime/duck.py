@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from diskhop.budget import format_bytes
 from diskhop.errors import BudgetError, DestinationError, DiskhopError
+from diskhop.runtime.duck_instances import close_instance, open_instance
 from diskhop.runtime.jobs import Share
 from diskhop.runtime.process import process_name
 
@@ -46,15 +47,6 @@ class Duck:
         self._threads = threads
         self._spill = spill
         self._least_bytes = least_bytes
-        self._config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{memory_bytes}B",
-            "threads": threads,
-            "temp_directory": str(spill),
-            # The cache would confuse a slice with an earlier one at the same path.
-            "enable_external_file_cache": False,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
         self._lock = Lock()
         self._shared: duckdb.DuckDBPyConnection | None = None
         self._connections: dict[int, duckdb.DuckDBPyConnection] = {}
@@ -121,7 +113,8 @@ class Duck:
         for connection in self._connections.values():
             connection.close()
         if self._shared is not None:
-            self._shared.close()
+            with self._errors():
+                close_instance(self._shared, had_error=kind is not None)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -148,7 +141,7 @@ class Duck:
     def _connection(self) -> duckdb.DuckDBPyConnection:
         with self._lock:
             if self._shared is None:
-                self._shared = duckdb.connect(config=self._config)
+                self._shared = open_instance(self._memory_bytes, self._threads, self._spill)
             if get_ident() not in self._connections:
                 connection = self._shared.cursor()
                 # diskhop shows progress itself, and stdout is for results.
