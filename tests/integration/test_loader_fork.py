@@ -19,6 +19,9 @@ import diskhop
 
 kind, folder = sys.argv[1:]
 dataset = diskhop.open_dataset(folder)
+diskhop.NeighborLoader  # imports
+# A child that ends would look at all that was imported, and copy its pages.
+gc.freeze()
 
 def make():
     if kind in ("disk", "memory"):
