@@ -16,6 +16,7 @@ from diskhop.hops.read.placement import DeviceRoom, place_tables
 from diskhop.hops.tables import TILE_ROWS
 from diskhop.loaders.hops import HopLoader
 from diskhop.pipeline.transfer import RING_BYTES
+from diskhop.runs.plan import plan_run
 from diskhop.runs.start import train
 from tests.hop_tables import write_hop_tables
 from tests.integration.test_hop_loader import SHAPES, values_of
@@ -137,3 +138,21 @@ def test_delivered_rows_train_the_same_model(
 def test_placement_on_a_device_needs_one(dataset: Dataset) -> None:
     with pytest.raises(ConfigError, match="--placement device needs a GPU: add --device cuda, or use --placement mem"):
         train(dataset, model="sign", placement="device")
+
+
+def test_a_plan_compares_the_device_with_memory_and_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = small_graph(tmp_path / "g", num_nodes=300, num_edges=1500, dim=8)
+    monkeypatch.setattr("diskhop.runs.kinds.device_of", lambda _: CPU)
+    monkeypatch.setattr("diskhop.runs.nodes.defaults.choose_run_device", lambda *_: None)
+    options = {**OPTIONS, "device": "cuda", "scratch": str(tmp_path / "scratch")}
+    options = {name: value for name, value in options.items() if name not in ("class_weights", "shuffle")}
+    ranking = plan_run(dataset, device_memory="10MB", **options)
+    predicted = {each.name: each.predicted for each in ranking.options}
+    assert predicted.keys() == {"device", "memory", "disk"}
+    assert ranking.best.placement in PLACES
+    assert all(each is not None and each.epoch_seconds > 0 for each in predicted.values())
+    ranking = plan_run(dataset, device_memory="10KB", **options)
+    (refused,) = [each.reason for each in ranking.options if each.predicted is None]
+    assert refused.startswith("tables take ")
+    assert refused.endswith(" of the device, 10 KB are for them (--device-memory)")
+    assert plan_run(dataset, device_memory="10KB", placement="device", **options).best.placement == "device"

@@ -12,7 +12,7 @@ from diskhop.budget import format_bytes
 from diskhop.nn.devices import AUTO, CPU, choose_device, read_cuda
 from diskhop.pipeline.transfer import DeviceCopies
 
-_COPIED_BYTES = 256 << 20
+_COPIED_BYTES = 64 << 20
 _NUM_COPIES = 3
 
 

@@ -22,10 +22,11 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError
 from diskhop.io.engine import choose_engine
+from diskhop.loaders.destination import memory_for_rows
 from diskhop.nn.models import HOP_MODELS, LAYERS
 from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.planning.embeddings.rank import rank_partitions
-from diskhop.planning.hops.rank import rank_placements, tables_by_operators
+from diskhop.planning.hops.rank import PlannedDevice, rank_placements, tables_by_operators
 from diskhop.planning.measure import disk_model
 from diskhop.planning.options import Ranking
 from diskhop.planning.planner import rank_options
@@ -34,6 +35,7 @@ from diskhop.plans import EmbedPlan, HopPlan, SampledPlan
 from diskhop.run_files import COMMANDS, EMBEDDING, HOP, LINK_RUN, NODE, TYPED, TYPED_HOP, TYPED_LINK
 from diskhop.runs.choices import Resolved
 from diskhop.runs.context import RunContext
+from diskhop.runs.devices import device_of
 from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.embedding.run import Embedded, train_embeddings
 from diskhop.runs.links.defaults import resolve_link_config
@@ -176,7 +178,7 @@ def _rank_hops(dataset: Dataset, config: HopConfig, task: NodeTask, processes: i
     own, budget = share_of(config, _on_one_machine(processes)), Budget(config.memory_bytes, processes)
     model = disk_model(dataset, choose_engine(config.engine)[0])
     tables = tables_by_operators(dataset, own, budget, model)
-    return rank_placements(dataset, own, task.seeds, task.held, HELD_ONCE, budget, model, tables)
+    return rank_placements(dataset, own, task.seeds, task.held, HELD_ONCE, budget, model, tables, _planned_device(own))
 
 
 def _rank_typed_hops(dataset: Dataset, config: TypedHopConfig, task: NodeTask, processes: int) -> Ranking[HopPlan]:
@@ -184,12 +186,18 @@ def _rank_typed_hops(dataset: Dataset, config: TypedHopConfig, task: NodeTask, p
     labelled = dataset.of_node_type(config.target)
     model = disk_model(labelled, choose_engine(config.engine)[0])
     tables = tables_along_paths(dataset, own, budget, model)
-    return rank_placements(labelled, own, task.seeds, task.held, HELD_ONCE, budget, model, tables)
+    return rank_placements(labelled, own, task.seeds, task.held, HELD_ONCE, budget, model, tables, _planned_device(own))
 
 
 def _rank_embeddings(dataset: Dataset, config: EmbedConfig, _task: None, processes: int) -> Ranking[EmbedPlan]:
     model = disk_model(dataset, choose_engine(config.engine)[0])
     return rank_partitions(dataset, config, model, _on_one_machine(processes))
+
+
+def _planned_device(config: HopConfig) -> PlannedDevice | None:
+    """Return the device that a run on hop tables computes on; None for the CPU. Raises ConfigError; see device_of()."""
+    device = device_of(config)
+    return None if device is None else PlannedDevice(device, config.device_memory_bytes or memory_for_rows(device))
 
 
 def _on_one_machine(processes: int) -> Ranks:

@@ -42,11 +42,13 @@ def predict_hops(
     step_seconds: float,
     disk: DiskModel,
     budget: Budget,
+    copy_rate: float = 0.0,
 ) -> Prediction:
     """Predict an epoch over num_train rows of each of num_tables tables, read from where they are placed.
 
     budget: its processes share the batches and the disk; each loads tables of its own.
     disk: of all of them.
+    copy_rate: bytes per second of copies to a device, which overlap with all else; 0 without one.
     """
     num_batches = -(-num_train // config.batch_size)
     num_batches = min(num_batches, config.max_batches or num_batches)
@@ -58,10 +60,16 @@ def predict_hops(
     copy_seconds = measure_copy_seconds(shape.row_bytes, num_rows, budget) * own_rows * num_tables
     compute_seconds = own_batches * step_seconds
     cores_seconds = compute_seconds + copy_seconds / config.threads
+    transfer_seconds = 0.0
+    if placement.place == "device":
+        # Rows are chosen there.
+        cores_seconds = compute_seconds
+    elif copy_rate:
+        transfer_seconds = own_rows * num_tables * shape.row_bytes / copy_rate
     rate = disk.sequential_read_bytes_per_second
     if placement.place != "disk":
         return Prediction(
-            epoch_seconds=cores_seconds,
+            epoch_seconds=max(cores_seconds, transfer_seconds),
             io_seconds=0.0,
             cores_seconds=cores_seconds,
             compute_seconds=compute_seconds,
@@ -72,7 +80,7 @@ def predict_hops(
     # The model waits for the first batch; later reads overlap with it (double buffering).
     first_seconds = io_seconds / max(1, own_batches)
     return Prediction(
-        epoch_seconds=first_seconds + max(io_seconds, cores_seconds),
+        epoch_seconds=first_seconds + max(io_seconds, cores_seconds, transfer_seconds),
         io_seconds=io_seconds,
         cores_seconds=cores_seconds,
         compute_seconds=compute_seconds,

@@ -1,4 +1,4 @@
-"""Ranking of the placements of hop tables, in memory or on disk, with the propagation of missing tables."""
+"""Ranking of the places of hop tables, a device, memory or disk, with the propagation of missing tables."""
 
 from __future__ import annotations
 
@@ -6,28 +6,38 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
-from diskhop.budget import Budget
+import torch
+
+from diskhop.budget import Budget, format_bytes
 from diskhop.config.options import AUTO
-from diskhop.config.train import ON_DEVICE, HopConfig
+from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_path
 from diskhop.disk.model import DiskModel
-from diskhop.errors import BudgetError, ConfigError
+from diskhop.errors import BudgetError
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.prepare import plan_tables
+from diskhop.hops.read.placement import DeviceRoom, Place, device_bytes
 from diskhop.hops.tables import TableShape
 from diskhop.io.engine import open_engine
 from diskhop.nn.models import hops_read
+from diskhop.pipeline.device_report import measure_copy_rate
 from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
 from diskhop.planning.hops.place import hop_plan, place_hops, propagation_spec
 from diskhop.planning.options import Option, Ranking, rank
 from diskhop.plans import HopPlan
 from diskhop.sampling.seeds import SplitSeeds
 
-Place = Literal["memory", "disk"]
-_PLACES: tuple[Place, ...] = ("memory", "disk")
+_PLACES: tuple[Place, ...] = ("device", "memory", "disk")
+
+
+class PlannedDevice(NamedTuple):
+    """The device that a run computes on. free_bytes: of its memory, which tables may take."""
+
+    device: torch.device
+    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +79,21 @@ def rank_placements(
     budget: Budget,
     disk: DiskModel,
     tables: TablesToRead,
+    device: PlannedDevice | None = None,
 ) -> Ranking[HopPlan]:
-    """Rank the configuration with tables in memory and on disk.
+    """Rank the configuration with tables on the device, if there is one, in memory and on disk.
 
     dataset: of the labelled nodes. config: of a process. also_held: bytes of the budget that a run reserves besides, by
     name. held_once: names of those that all processes have in one copy. Raises ConfigError, and BudgetError where
     neither placement fits.
     """
-    if config.placement == ON_DEVICE:
-        raise ConfigError("plans of hop models compare tables in memory and on disk: remove --placement device")
     shape = tables.shape
     num_read = len(hops_read(config.model, tables.num_tables))
-    step_seconds = hop_step_seconds(dataset, config, shape, num_read)
+    room, copy_rate = None, 0.0
+    if device is not None:
+        room = DeviceRoom(device_bytes(shape, num_read, config.batch_size), device.free_bytes)
+        copy_rate = measure_copy_rate(device.device)
+    step_seconds = hop_step_seconds(dataset, config, shape, num_read, None if device is None else device.device)
     engine = open_engine(config.engine)
     refused: dict[str, str] = {}
     found: list[Option[HopPlan]] = []
@@ -89,20 +102,27 @@ def rank_placements(
         if config.placement not in (AUTO, place):
             refused[place] = f"excluded by --placement {config.placement}"
             continue
+        if place == "device" and (room is None or (config.placement == AUTO and room.tables_bytes > room.free_bytes)):
+            if room is not None:
+                needed, free = format_bytes(room.tables_bytes), format_bytes(room.free_bytes)
+                refused[place] = f"tables take {needed} of the device, {free} are for them (--device-memory)"
+            continue
         try:
             with ExitStack() as stack:
                 for name, num_bytes in also_held.items():
                     stack.enter_context(budget.reserve(name, num_bytes, is_shared=name in held_once))
-                reserved, placement = place_hops(config, seeds, shape, num_read, 0, budget, place)
+                reserved, placement = place_hops(config, seeds, shape, num_read, 0, budget, place, room)
         except BudgetError as error:
             refused[place], smallest = str(error), error
             continue
         held = {**also_held, **reserved}
-        predicted = predict_hops(config, shape, num_read, placement, len(seeds.train), step_seconds, disk, budget)
+        predicted = predict_hops(
+            config, shape, num_read, placement, len(seeds.train), step_seconds, disk, budget, copy_rate
+        )
         predicted = replace(predicted, preparation_seconds=tables.seconds, disk_bytes=tables.work_bytes)
         hops = hop_plan(config, str(tables.path), shape, num_read, placement, held, held_once, budget, engine)
         found.append(Option(name=place, plan=hops, predicted=predicted, simplicity=_PLACES.index(place)))
     if not found:
-        assert smallest is not None, "only a budget rules out both placements"
+        assert smallest is not None, "only a budget rules out every placement"
         raise smallest
     return rank(found, refused, config.epochs, "hop tables in")

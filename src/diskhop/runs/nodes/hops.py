@@ -27,6 +27,7 @@ from diskhop.loaders.hop_batches import HopBatches
 from diskhop.loaders.hops import HopLoader
 from diskhop.nn.dry_run import measure_step
 from diskhop.nn.models import HopNetwork, build_hop_model, hops_read
+from diskhop.pipeline.device_report import measure_copy_rate
 from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
 from diskhop.planning.hops.place import _MEASURED_ROWS, hop_plan, place_hops, propagation_spec
 from diskhop.protocols import NodeRows, Purpose
@@ -80,7 +81,8 @@ def prepare_hops(
         step_seconds = hop_step_seconds(dataset, config, tables.shape, len(which), device)
     model = remembered_model(tables.path, opened.engine.name)
     num_train = len(task.seeds.train)
-    predicted = predict_hops(config, tables.shape, len(which), placement, num_train, step_seconds, model, budget)
+    rate = 0.0 if device is None else measure_copy_rate(device)
+    predicted = predict_hops(config, tables.shape, len(which), placement, num_train, step_seconds, model, budget, rate)
     plan = replace(plan, predicted=predicted)
     planned = replace(config, engine=plan.engine, shuffle=plan.shuffle)
     if plan.placement != ON_DEVICE:  # a run may be resumed without one
