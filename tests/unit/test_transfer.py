@@ -187,9 +187,12 @@ def test_memory_of_a_device_needs_one(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
-def test_passes_that_end_early_leave_the_ring_whole(dataset: Dataset, rings: list[PinnedRing], count: int) -> None:
+@pytest.mark.parametrize("device_memory", [None, 960])
+def test_passes_that_end_early_leave_the_ring_whole(
+    dataset: Dataset, rings: list[PinnedRing], count: int, device_memory: int | None
+) -> None:
     num_threads = threading.active_count()
-    with loader_for(dataset, store="direct", device=CPU, batch_size=8) as loader:
+    with loader_for(dataset, store="direct", device=CPU, batch_size=8, device_memory=device_memory) as loader:
         for _ in range(count):
             next(iter(loader))
         assert threading.active_count() == num_threads

@@ -10,7 +10,7 @@ import torch
 
 from diskhop.budget import format_bytes
 from diskhop.nn.devices import AUTO, CPU, choose_device, read_cuda
-from diskhop.pipeline.transfer import DeviceCopies
+from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies
 
 _COPIED_BYTES = 64 << 20
 _NUM_COPIES = 3
@@ -77,6 +77,14 @@ def measure_copy_rate(device: torch.device, num_bytes: int = _COPIED_BYTES) -> f
             arrival.sent.synchronize()
         best = min(best, time.perf_counter() - started)
     return num_bytes / best
+
+
+def describe_copies(device: torch.device, batch_bytes: int) -> str:
+    """Say in one line how batches come to a device, and predict how long one takes. batch_bytes: of a large batch."""
+    rate = measure_copy_rate(device)
+    predicted = f"up to {batch_bytes / rate * 1000:.2g} ms each predicted, at {format_bytes(round(rate))}/s measured"
+    buffers = f"{format_bytes(RING_BYTES)} of pinned buffers"
+    return f"each batch is copied through {buffers}, while the model computes ({predicted})"
 
 
 def _report(device: torch.device) -> DeviceReport:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from diskhop._native import keyed_permutation
-from diskhop.budget import Budget, format_bytes
+from diskhop.budget import Budget
 from diskhop.config.sampler import MARIUS
 from diskhop.config.train import IGNORE, SampledConfig
 from diskhop.dataset.dataset import Dataset
@@ -23,6 +23,7 @@ from diskhop.nn.models import NORMALISING, Block, Network, build_model
 from diskhop.nn.reproducible import reproducible
 from diskhop.pipeline.ahead import MakePass
 from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
+from diskhop.pipeline.device_report import describe_copies
 from diskhop.pipeline.edge_weights import EdgeWeights, OpenWeights
 from diskhop.pipeline.norms import NormColumns
 from diskhop.pipeline.pack_steps import Samples
@@ -69,8 +70,7 @@ def prepare_sampled(
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
     if (device := device_of(config)) is not None:
-        copied = f"each batch is copied through {format_bytes(RING_BYTES)} of pinned buffers, while the model computes"
-        plan = replace(plan, reasons=(*plan.reasons, f"Device {device}: {copied}"))
+        plan = replace(plan, reasons=(*plan.reasons, f"Device {device}: {describe_copies(device, plan.batch_bytes)}"))
     planned = planned_config(config, plan)
 
     weights = edge_weights_of(dataset, config)
