@@ -42,14 +42,26 @@ def on_device(lists: NeighborLists) -> NeighborLists:
     return NeighborLists(*moved)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("store", ["direct", "shared", "belady"])
-def test_batches_have_the_bytes_of_those_in_memory(tmp_path: Path, store: str) -> None:
+# 500 and 900 rows of 128 bytes, or none, on the device; the next in pinned memory where a store keeps some.
+@pytest.mark.parametrize(
+    ("store", "device_memory"),
+    [
+        ("direct", None),
+        ("shared", None),
+        ("belady", 64_000),
+        ("static", 64_000),
+        ("packed", 64_000),
+        ("memory", 115_200),
+    ],
+)
+def test_batches_have_the_bytes_of_those_in_memory(tmp_path: Path, store: str, device_memory: int | None) -> None:
     dataset = small_graph(tmp_path / "g", num_nodes=3000, num_edges=40_000, dim=32)
     arguments: dict[str, Any] = {"num_neighbors": [10, 5], "batch_size": 100, "memory": "60MB", "store": store}
     arguments |= {"input_nodes": "train", "ordered": store == "shared", "shuffle": True}
     with diskhop.NeighborLoader(dataset, **arguments) as loader:
         expected = list(loader)
-    with diskhop.NeighborLoader(dataset, **arguments, device=DEVICE) as loader:
+    with diskhop.NeighborLoader(dataset, **arguments, device=DEVICE, device_memory=device_memory) as loader:
+        assert (loader.plan.row_places is None) == (device_memory is None)
         found = []
         for batch in loader:
             assert batch.x.device.type == batch.block.sources.device.type == DEVICE.type

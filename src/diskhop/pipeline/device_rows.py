@@ -97,6 +97,8 @@ def open_device_rows(
         read_in_pieces(reader, levels.device[start:stop], piece, None, FetchCounts())
         copies.send(stored_rows(piece, dtype), device[start:stop])
     copies.finish()
+    # The kernel takes memory that the device can read only, also where there are no rows.
+    host = host if len(host) else device[:0]
     return DeviceRows(address_table(levels, table.num_rows), device, host, close)
 
 
