@@ -21,6 +21,7 @@ class FetchCounts:
     packing_seconds: time of packing rows during training, charged to batches in parts.
     packing_bytes_read: bytes read for packing, charged likewise.
     packing_bytes_written: bytes written by packing, charged likewise.
+    transfer_seconds: time of the thread that copies batches to a device.
     """
 
     rows_requested: int = 0
@@ -35,6 +36,7 @@ class FetchCounts:
     packing_seconds: float = 0.0
     packing_bytes_read: int = 0
     packing_bytes_written: int = 0
+    transfer_seconds: float = 0.0
 
     def add(self, other: FetchCounts) -> None:
         """Add other counts to these."""

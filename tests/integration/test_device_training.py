@@ -20,6 +20,7 @@ from diskhop.runs.kinds import find_kind
 from diskhop.runs.start import train
 from diskhop.runtime.ranks import Ranks
 from diskhop.stores.stores import STORES
+from diskhop.ui.summary import summarize
 from tests.devices import as_on_a_device
 from tests.runs import assert_same_run, import_arrays, interrupt, losses, random_arrays, small_graph
 
@@ -97,6 +98,8 @@ def test_delivered_batches_train_the_same_model_from_every_store(
 ) -> None:
     trained = run_both(dataset, in_memory, store=store, epochs=1)
     assert any(reason.startswith("Device cpu: each batch is copied") for reason in trained.result["plan"]["reasons"])
+    assert all(epoch["transfer_seconds"] > 0 for epoch in trained.result["epochs"])
+    assert any(name == "transfer" for name, _ in summarize(trained.result, None))
 
 
 @pytest.mark.parametrize("store", ["static", "packed", "belady", "auto"])

@@ -7,6 +7,7 @@ torch.device: on the CPU the same code runs, and copies at once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -194,6 +195,7 @@ class Transfer:
         copies = self._destination.copies
         for _ in range(self._num_batches):
             batch = incoming.get()
+            started = time.perf_counter()
             try:
                 self._destination.move(batch, copies)
             except torch.OutOfMemoryError as error:
@@ -204,6 +206,8 @@ class Transfer:
             finally:
                 batch.arrival = copies.finish()
             batch.staged = None
+            if batch.counts is not None:
+                batch.counts.transfer_seconds += time.perf_counter() - started
             # The store's buffers are free again; the batch's own memory is, once the consumer releases it.
             self._in_flight.release_ticket(batch)
             outgoing.put(batch.index, batch)

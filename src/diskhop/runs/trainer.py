@@ -244,6 +244,10 @@ class _Pass:
             "hit_rate": in_memory / counts.rows_requested if counts.rows_requested else None,
         }
 
+    def _of_device(self) -> dict[str, float]:
+        seconds = self._counts.transfer_seconds
+        return {"transfer_seconds": seconds} if seconds else {}
+
     def record(self) -> dict[str, Any]:
         """Return the record by the names of result.json."""
         return {
@@ -251,6 +255,7 @@ class _Pass:
             "batches": self.num_batches,
             "sample_seconds": self._sample_seconds,
             "fetch_seconds": self._counts.seconds,
+            **self._of_device(),
             "compute_seconds": self._compute_seconds,
             "stall_seconds": self._stall_seconds,
             "rows_requested": self._counts.rows_requested,

@@ -111,6 +111,8 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[Row]:
         strategy = plan.get("store") or plan.get("placement") or f"{plan['num_partitions']} partitions"
         took = f"{seconds / len(epochs):.3g} s, predicted {plan['predicted_epoch_seconds']:.3g} s"
         rows.append(("time per epoch", f"{took} ({strategy})"))
+    if copied := sum(epoch.get("transfer_seconds", 0.0) for epoch in epochs):
+        rows.append(("transfer", f"{copied / len(epochs):.3g} s per epoch of copies to the device, next to training"))
     rows += _TRAFFIC[result["kind"]](result)
     rows.append(("budget", f"{format_bytes(plan['memory_bytes'])}: {_shown_reserved(plan)}"))
     peak, overhead = format_bytes(result["peak_rss_bytes"]), format_bytes(result["overhead_bytes"])
