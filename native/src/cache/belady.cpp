@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <stdexcept>
 #include <string>
 
@@ -71,6 +72,7 @@ struct BeladyCache::Cutoff {
 void BeladyCache::RowLists::reset(std::size_t num_lists) {
   chunks_.clear();
   num_free_ = 0;
+  num_rows_ = 0;
   lists_.assign(num_lists, {});
 }
 
@@ -94,6 +96,7 @@ void BeladyCache::RowLists::clear(std::size_t list) {
     first_free_ = chunk;
     ++num_free_;
   }
+  num_rows_ -= found.size;
   found.size = 0;
 }
 
@@ -119,7 +122,8 @@ CacheChanges BeladyCache::begin(std::span<const std::uint32_t> first_uses, std::
     require(use < num_batches || use == never_used, "a row's first use must be a batch of the span, or never");
   }
   used_.reset(num_batches);
-  uses_.resize(num_batches + 1);
+  uses_.assign(num_batches + 1, 0);
+  is_used_.assign(num_batches / 64 + 1, 0);
   unused_.clear();
   next_batch_ = 0;
   end_use_ = 0;
@@ -226,37 +230,58 @@ void BeladyCache::evict_unused(std::vector<std::int64_t>& out_rows) {
   }
 }
 
-// Counts the batch's rows that may be cached by their next uses, in uses_; the last count is of rows that are not used
-// again. Without a branch, which could not be predicted.
-void BeladyCache::count_next_uses(std::span<const std::uint32_t> next_uses, Entry entry) {
-  std::fill(uses_.begin(), uses_.end(), 0);
+// Counts the batch's rows that may be cached by their next uses, in uses_, and raises end_use_ beyond them; the last
+// count is of rows that are not used again. Returns the number of the others. Without a branch, which could not be
+// predicted.
+std::uint64_t BeladyCache::count_next_uses(std::span<const std::uint32_t> next_uses, Entry entry) {
   std::uint64_t* const counts = uses_.data();
+  std::uint64_t* const is_used = is_used_.data();
+  std::uint64_t num_used = 0;
+  std::uint32_t end_use = end_use_;
   const auto unused = static_cast<std::uint32_t>(used_.num_lists());
   const std::uint8_t may_enter = entry != Entry::none;
   for (std::size_t position = 0; position < next_uses.size(); ++position) {
     const std::uint8_t is_cached = was_cached_[position];
     const std::uint32_t use = std::min(next_uses[position], unused);
-    counts[use] += use == unused ? is_cached : is_cached | may_enter;
+    const std::uint64_t counted = use == unused ? is_cached : is_cached | may_enter;
+    const bool is_later = (use != unused) & (counted != 0);
+    counts[use] += counted;
+    is_used[use / 64] |= counted << (use % 64);
+    num_used += is_later;
+    end_use = std::max(end_use, is_later ? use + 1 : 0);
   }
+  end_use_ = end_use;
+  return num_used;
+}
+
+// Sets the batch's counts to 0: those of a long span are many more than its rows.
+void BeladyCache::clear_counts(std::span<const std::uint32_t> next_uses) {
+  const auto unused = static_cast<std::uint32_t>(used_.num_lists());
+  for (const std::uint32_t use : next_uses) uses_[std::min(use, unused)] = 0;
+}
+
+// Lowers end_use_ beyond the last next use before it that may have rows, to 0 if there is none.
+void BeladyCache::lower_end() {
+  std::size_t word = end_use_ / 64;
+  std::uint64_t bits = is_used_[word] & ((std::uint64_t{1} << (end_use_ % 64)) - 1);
+  while (bits == 0 && word > 0) bits = is_used_[--word];
+  end_use_ = static_cast<std::uint32_t>(64 * word + static_cast<std::size_t>(std::bit_width(bits)));
 }
 
 // Evicts cached rows beyond the cutoff, except the batch's rows.
 template <typename RowAt>
 BeladyCache::Cutoff BeladyCache::choose_cutoff(const RowAt& row_at, std::span<const std::uint32_t> next_uses,
                                                Entry entry, std::vector<std::int64_t>& out_rows) {
-  count_next_uses(next_uses, entry);
-  std::uint64_t num_used = 0;
+  const std::uint64_t num_used = used_.num_rows() + count_next_uses(next_uses, entry);
   const std::uint64_t num_unused = unused_.size() + uses_[used_.num_lists()];
-  for (std::size_t use = next_batch_; use < used_.num_lists(); ++use) {
-    if (uses_[use] > 0) end_use_ = std::max(end_use_, static_cast<std::uint32_t>(use + 1));
-    num_used += uses_[use] + used_.size(use);
-  }
   std::uint64_t num_excess = num_used - std::min(num_used, capacity_);
   std::vector<std::int64_t> gone;
   while (num_excess > 0) {
+    lower_end();
     const std::uint64_t num_last = used_.size(end_use_ - 1) + uses_[end_use_ - 1];
     if (num_last > num_excess) break;
     --end_use_;
+    is_used_[end_use_ / 64] &= ~(std::uint64_t{1} << (end_use_ % 64));
     used_.append_to(gone, end_use_);
     used_.clear(end_use_);
     num_excess -= num_last;
@@ -288,6 +313,7 @@ BeladyCache::Cutoff BeladyCache::choose_cutoff(const RowAt& row_at, std::span<co
   }
   for (const std::int64_t row : gone) flip(static_cast<std::uint64_t>(row));
   out_rows.insert(out_rows.end(), gone.begin(), gone.end());
+  clear_counts(next_uses);
   return cut;
 }
 

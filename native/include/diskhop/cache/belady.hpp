@@ -46,7 +46,8 @@ struct CacheChanges {
 /// row that the span does not use again enters only if there is free space. It is evicted only when space is needed,
 /// the longest unused first: the following span may use it.
 ///
-/// A step takes O(rows of the batch), plus at most one walk over the span's batches. Threading: one caller.
+/// A step takes O(rows of the batch) plus the rows evicted, and at most looks at one bit per batch of the span.
+/// Threading: one caller.
 class BeladyCache {
  public:
   /// Memory: 1 bit per row of the table, about 16 bytes per cached row, 10 per row of the largest batch, 1 KB per batch
@@ -87,10 +88,13 @@ class BeladyCache {
       }
       chunks_[found.first].rows[place] = row;
       ++found.size;
+      ++num_rows_;
     }
     void clear(std::size_t list);
     [[nodiscard]] std::uint64_t size(std::size_t list) const noexcept { return lists_[list].size; }
     [[nodiscard]] std::size_t num_lists() const noexcept { return lists_.size(); }
+    /// Rows in all lists.
+    [[nodiscard]] std::uint64_t num_rows() const noexcept { return num_rows_; }
     /// Appends a list's rows to `rows`.
     void append_to(std::vector<std::int64_t>& rows, std::size_t list) const;
 
@@ -108,6 +112,7 @@ class BeladyCache {
     };
     std::vector<Chunk> chunks_;
     std::vector<List> lists_;
+    std::uint64_t num_rows_ = 0;
     std::uint32_t first_free_ = 0;
     std::uint32_t num_free_ = 0;
   };
@@ -117,7 +122,9 @@ class BeladyCache {
   template <typename RowAt>
   Cutoff choose_cutoff(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Entry entry,
                        std::vector<std::int64_t>& out_rows);
-  void count_next_uses(std::span<const std::uint32_t> next_uses, Entry entry);
+  std::uint64_t count_next_uses(std::span<const std::uint32_t> next_uses, Entry entry);
+  void clear_counts(std::span<const std::uint32_t> next_uses);
+  void lower_end();
   void evict_unused(std::vector<std::int64_t>& out_rows);
   void flip(std::uint64_t row) noexcept { cached_[row / 64] ^= std::uint64_t{1} << (row % 64); }
 
@@ -129,6 +136,7 @@ class BeladyCache {
   std::deque<std::int64_t> unused_;       // cached rows that the span does not use again, the longest unused first
   std::vector<std::uint8_t> was_cached_;  // per position of an update: whether the row was cached before
   std::vector<std::uint64_t> uses_;       // per batch of an update: how many candidates have their next use there
+  std::vector<std::uint64_t> is_used_;    // 1 bit per batch of the span: a row may have its next use there
   std::uint32_t next_batch_ = 0;
   std::uint32_t end_use_ = 0;  // no cached row has its next use in this batch or a later one
 };
