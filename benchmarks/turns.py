@@ -17,6 +17,7 @@ import numpy as np
 
 from diskhop._native import BufferPool, File
 from diskhop.io.engine import open_engine
+from diskhop.runtime.process import let_openmp_sleep
 from diskhop.runtime.progress import Progress
 
 _DISK_BLOCK_BYTES, _DISK_DEPTH = 1 << 20, 16
@@ -112,7 +113,8 @@ def back_memory(num_bytes: int) -> None:
 
 
 def take_turn(work: Callable[..., None], *arguments: Any) -> Turn:
-    """Run work(*arguments, stages) in its own process; it may record stages."""
+    """Run work(*arguments, stages) in its own process, as the command line does; it may record stages."""
+    let_openmp_sleep()
     context = get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_run_turn, args=(work, arguments, sender))

@@ -427,6 +427,25 @@ def copy_rows(
     that overlap.
     """
 
+def append_rows(
+    source: NDArray[np.uint8],
+    ids: NDArray[np.uint32],
+    first_id: int,
+    begins: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rests: NDArray[np.uint8],
+    rest_bytes: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    num_threads: int = 1,
+) -> None:
+    """Append rows ids[begins[s]] .. of a table to each stream s: its rest and counts[s] rows go to out[places[s]] ...
+
+    source: (rows, row bytes), those of the table from first_id on; rows may be strided. rests: (streams, block bytes),
+    of which rest_bytes[s] bytes do not fill a block yet; both are changed. out: 1-D. Nothing overlaps. Raises
+    IndexError for a row outside the source and bytes outside an array, before anything is changed.
+    """
+
 # -- bind_id_set.cpp --
 
 class IdSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from diskhop._native import (
     FaultRule,
     File,
     RowReader,
+    append_rows,
     copy_rows,
     keyed_permutation,
     why_no_uring,
@@ -232,6 +234,65 @@ def test_copying_equals_indexing(
     places = np.random.default_rng(num_out).permutation(len(scattered))[:num_source]
     copy_rows(source, None, scattered, places, threads)
     np.testing.assert_array_equal(scattered[places], source)
+
+
+@given(
+    appended=st.lists(st.lists(st.lists(st.integers(0, 29), max_size=9), min_size=3, max_size=3), max_size=5),
+    row_bytes=st.sampled_from([1, 7, 64, 100]),
+    threads=st.integers(1, 3),
+)
+def test_rows_appended_to_streams_are_written_in_whole_blocks(
+    appended: list[list[list[int]]], row_bytes: int, threads: int
+) -> None:
+    """What is written and what is left are the rows of each stream, one after the other."""
+    source = make_table(30, row_bytes + 3)[:, 1 : row_bytes + 1]
+    block_bytes, first_id, place_bytes = 64, 1000, 1024
+    rests, rest_bytes = np.zeros((3, block_bytes), np.uint8), np.zeros(3, np.int64)
+    written = [b"", b"", b""]
+    for picks in appended:
+        counts = np.array([len(each) for each in picks], np.int64)
+        ids = np.array([5, *itertools.chain(*picks)], np.uint32) + np.uint32(first_id)
+        begins = 1 + np.cumsum(counts) - counts
+        places = np.arange(3, dtype=np.int64)[::-1] * place_bytes
+        ends = rest_bytes + counts * row_bytes
+        out = np.zeros(3 * place_bytes, np.uint8)
+        append_rows(source, ids, first_id, begins, counts, places.copy(), rests, rest_bytes, out, threads)
+        for stream in np.flatnonzero(counts).tolist():
+            whole_bytes = int(ends[stream]) // block_bytes * block_bytes
+            written[stream] += out[places[stream] :][:whole_bytes].tobytes()
+    for stream in range(3):
+        expected = b"".join(source[picks[stream]].tobytes() for picks in appended)
+        assert written[stream] + rests[stream, : rest_bytes[stream]].tobytes() == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"ids": [7, 12]}, IndexError),
+        ({"ids": [2, 9]}, IndexError),
+        ({"begins": [2]}, IndexError),
+        ({"begins": [-1]}, IndexError),
+        ({"counts": [3]}, IndexError),
+        ({"counts": [-1]}, IndexError),
+        ({"places": [41]}, IndexError),
+        ({"rest_bytes": [64]}, IndexError),
+        ({"rest_bytes": [-1]}, IndexError),
+        ({"places": [0, 0]}, ValueError),
+    ],
+)
+def test_streams_outside_their_arrays_are_refused_before_anything_is_changed(
+    changed: dict[str, list[int]], error: type[Exception]
+) -> None:
+    given = {"begins": [0], "counts": [2], "places": [0], "rest_bytes": [5]} | changed
+    begins, counts, places, rest_bytes = (
+        np.array(given[name], np.int64) for name in ("begins", "counts", "places", "rest_bytes")
+    )
+    ids, rests, out = np.array(changed.get("ids", [3, 9]), np.uint32), np.ones((1, 64), np.uint8), poisoned(1, 64)[0]
+    before = out.copy()
+    with pytest.raises(error):
+        append_rows(make_table(9, 10), ids, 3, begins, counts, places, rests, rest_bytes, out)
+    np.testing.assert_array_equal(out, before)
+    np.testing.assert_array_equal(rest_bytes, given["rest_bytes"])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])

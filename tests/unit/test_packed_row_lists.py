@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, why_no_uring
 from diskhop.errors import DestinationError, ReadError, WriteError
-from diskhop.stores.packed.row_lists import ListsOfPartition, RowLists, ids_of, list_bytes
+from diskhop.stores.packed.row_lists import ListsOfPartition, RowLists, list_bytes
 from tests.examples import examples
 from tests.graphs import memory_folder, open_paths
 
@@ -35,8 +35,8 @@ def random_list(num_ids: int, num_partitions: int, seed: int) -> IdList:
 
 
 def assert_part(lists: ListsOfPartition, expected: list[IdList], partition: int) -> None:
-    for index, (ids, bounds) in enumerate(expected):
-        np.testing.assert_array_equal(ids_of(lists, index), ids[bounds[partition] : bounds[partition + 1]])
+    for (ids, bounds), begin, count in zip(expected, lists.begins, lists.counts, strict=True):
+        np.testing.assert_array_equal(lists.ids[begin : begin + count], ids[bounds[partition] : bounds[partition + 1]])
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -18,6 +18,7 @@
 #include "arrays.hpp"
 #include "bindings.hpp"
 #include "diskhop/cache/feature_buffer.hpp"
+#include "diskhop/rows/append_rows.hpp"
 #include "diskhop/rows/rows.hpp"
 #include "diskhop/rows/shared_scan.hpp"
 
@@ -189,6 +190,16 @@ bool overlap(const SourceRows& source, const DestinationRows& out) {
          before(out.data(), source.data() + (source.shape(0) - 1) * stride + source.shape(1));
 }
 
+/// Returns rows whose bytes are contiguous and which ascend in memory. Throws std::invalid_argument for others.
+RowArray as_rows(const SourceRows& source) {
+  if (source.size() > 0 && ((source.shape(1) > 1 && source.stride(1) != 1) || source.stride(0) < 0)) {
+    throw std::invalid_argument("the bytes of a source row must be contiguous and its rows ascend in memory");
+  }
+  return {.data = reinterpret_cast<const std::byte*>(source.data()),
+          .num_rows = source.shape(0),
+          .stride = static_cast<std::uint64_t>(source.stride(0))};
+}
+
 std::uint64_t copy(const SourceRows& source, const RowNumbers& from_rows, const DestinationRows& out,
                    const RowNumbers& to_rows, unsigned num_threads) {
   const std::uint64_t row_bytes = out.shape(1);
@@ -196,9 +207,7 @@ std::uint64_t copy(const SourceRows& source, const RowNumbers& from_rows, const 
     throw std::invalid_argument("rows must be equally wide: source has " + std::to_string(source.shape(1)) +
                                 " bytes, out " + std::to_string(row_bytes));
   }
-  if (source.size() > 0 && ((row_bytes > 1 && source.stride(1) != 1) || source.stride(0) < 0)) {
-    throw std::invalid_argument("the bytes of a source row must be contiguous and its rows ascend in memory");
-  }
+  const RowArray from = as_rows(source);
   if (from_rows && to_rows && from_rows->size() != to_rows->size()) {
     throw std::invalid_argument("from_rows and to_rows must be equally long, got " + std::to_string(from_rows->size()) +
                                 " and " + std::to_string(to_rows->size()));
@@ -207,12 +216,26 @@ std::uint64_t copy(const SourceRows& source, const RowNumbers& from_rows, const 
   const std::uint64_t count = from_rows ? from_rows->size() : to_rows ? to_rows->size() : source.shape(0);
   if (count == 0) return 0;
   const nb::gil_scoped_release unlocked;
-  return copy_rows({.data = reinterpret_cast<const std::byte*>(source.data()),
-                    .num_rows = source.shape(0),
-                    .stride = static_cast<std::uint64_t>(source.stride(0))},
-                   from_rows ? as_span(*from_rows) : std::span<const std::int64_t>{},
+  return copy_rows(from, from_rows ? as_span(*from_rows) : std::span<const std::int64_t>{},
                    reinterpret_cast<std::byte*>(out.data()), out.shape(0),
                    to_rows ? as_span(*to_rows) : std::span<const std::int64_t>{}, count, row_bytes, num_threads);
+}
+
+void append(const SourceRows& source, const InputArray<std::uint32_t>& ids, std::uint64_t first_id,
+            const InputArray<std::int64_t>& begins, const InputArray<std::int64_t>& counts,
+            const InputArray<std::int64_t>& places, const DestinationRows& rests,
+            const InOutArray<std::int64_t>& rest_bytes, const InOutArray<std::uint8_t>& out, unsigned num_threads) {
+  const RowArray from = as_rows(source);
+  const nb::gil_scoped_release unlocked;
+  append_rows(from, source.shape(1), first_id,
+              {.ids = as_span(ids),
+               .begins = as_span(begins),
+               .counts = as_span(counts),
+               .places = as_span(places),
+               .rests = std::as_writable_bytes(std::span(rests.data(), rests.size())),
+               .rest_bytes = as_span(rest_bytes),
+               .block_bytes = rests.shape(1)},
+              std::as_writable_bytes(as_span(out)), num_threads);
 }
 
 }  // namespace
@@ -268,6 +291,9 @@ void bind_rows(nb::module_& module) {
   module.def("copy_rows", &copy, "source"_a.noconvert(), "from_rows"_a.noconvert().none(), "out"_a.noconvert(),
              "to_rows"_a.noconvert().none(), "num_threads"_a = 1,
              "Copy source[from_rows] to out[to_rows]; None: 0, 1, 2 ... Returns the bytes copied.");
+  module.def("append_rows", &append, "source"_a.noconvert(), "ids"_a.noconvert(), "first_id"_a, "begins"_a.noconvert(),
+             "counts"_a.noconvert(), "places"_a.noconvert(), "rests"_a.noconvert(), "rest_bytes"_a.noconvert(),
+             "out"_a.noconvert(), "num_threads"_a = 1, "Append rows to streams; see append_rows.hpp.");
 }
 
 }  // namespace diskhop

@@ -19,7 +19,7 @@ from diskhop.cli.commands import PANEL_OF, load_commands
 from diskhop.cli.options import COMMON, Command
 from diskhop.cli.output import stderr, stdout
 from diskhop.errors import ConfigError, DiskhopError
-from diskhop.runtime.process import end_with_parent
+from diskhop.runtime.process import end_with_parent, let_openmp_sleep
 
 _INTERRUPTED = 130
 _IN_ONE_PROCESS = ("import", "generate", "export", "propagate", "pack")
@@ -98,9 +98,8 @@ def options(
 
 def main() -> None:
     """Run the command line; the console script's entry."""
-    # Before torch brings OpenMP: its threads wait for each other in a busy loop, which takes the cores from those that
-    # sample and read, and, where anything else runs, makes a step take ten times as long.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Before torch brings OpenMP.
+    let_openmp_sleep()
     ended = []
 
     def end(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""This process: its name, its folder, the parent that it ends with, and the objects with threads that belong to it.
+"""This process: its name, its folder, its parent, how its threads wait, and the objects with threads that belong to it.
 
 A fork copies an object without its threads.
 """
@@ -22,6 +22,15 @@ _owned: weakref.WeakSet[Any] = weakref.WeakSet()
 def end_with_parent(number: signal.Signals) -> None:
     """Let the kernel send this process a signal when the thread that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def let_openmp_sleep() -> None:
+    """Let threads of OpenMP that wait sleep, in this process if torch is not imported yet, and in those it starts.
+
+    Otherwise they wait in a busy loop, which takes the cores from threads that sample and read, and, where anything
+    else runs, makes a step take ten times as long. A policy that the user has set is kept.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def process_name() -> str:

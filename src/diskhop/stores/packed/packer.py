@@ -25,9 +25,9 @@ from diskhop.counters import PackingCounts
 from diskhop.io.checksums import digest_bytes
 from diskhop.protocols import AccessTrace, NodeIds, Table
 from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, aligned, encode_head, lay_out_body
-from diskhop.stores.packed.chunk_writer import ChunkWriter, RowAppender, edge_blocks
+from diskhop.stores.packed.chunk_writer import ChunkWriter, RowAppenders, edge_blocks
 from diskhop.stores.packed.resident import ResidentRows
-from diskhop.stores.packed.row_lists import ListsOfPartition, RowLists, ids_of
+from diskhop.stores.packed.row_lists import ListsOfPartition, RowLists
 from diskhop.stores.packed.segments import SharedRows
 
 _READ_BYTES = 1 << 20
@@ -122,12 +122,11 @@ class Packer:
                 written = self._write_bodies(writer, lists, trace, chunks, keep_on, shared, record)
                 lists.finish()
                 writer.settle()
-                appenders = [
-                    RowAppender(writer, offset, self._table.row_bytes, self._threads, is_summed=end is not None)
-                    for offset in written.offsets
-                ]
+                appenders = RowAppenders(
+                    writer, written.offsets, self._table.row_bytes, self._threads, is_summed=end is not None
+                )
                 self._append_rows(writer, lists, written.is_needed, appenders, counts, keep_on)
-                rows_checksums = {appender.first_offset: appender.checksum for appender in appenders}
+                rows_checksums = appenders.checksums()
                 for chunk, body_checksum in zip(chunks, written.checksums, strict=True):
                     head = encode_head(chunk, body_checksum, rows_checksums[chunk.rows_offset])
                     writer.write(head, chunk.offset)
@@ -174,19 +173,15 @@ class Packer:
         writer: ChunkWriter,
         lists: RowLists,
         is_needed: NDArray[np.bool_],
-        appenders: Sequence[RowAppender],
+        appenders: RowAppenders,
         counts: PackingCounts,
         keep_on: Callable[[], None],
     ) -> None:
         """Read the table once, and append each partition's rows to the chunks and segments that need them."""
         for rows, wanted in self._read_partitions(is_needed, lists, counts):
-            first_id = wanted.partition * self.partition_rows
-            for index, appender in enumerate(appenders):
-                keep_on()
-                appender.append(rows, ids_of(wanted, index) - first_id)
-        for appender in appenders:
-            appender.finish()
-        for offset, block in edge_blocks(appenders).items():
+            appenders.append(rows, wanted.partition * self.partition_rows, wanted, keep_on)
+        appenders.finish()
+        for offset, block in edge_blocks(appenders.edges).items():
             writer.write(block, offset)
 
     def _fill_body(

@@ -34,22 +34,27 @@ class _List:
     """A written list.
 
     offset: first byte in the file.
-    bounds: first id of each part, and the number of ids.
+    part_offsets: int64 (partitions + 1), first byte of each part in the file, and the end of the last one.
     checksums: xxh3 of each part.
     """
 
     offset: int
-    bounds: NDArray[np.int64]
+    part_offsets: NDArray[np.int64]
     checksums: list[int]
 
 
 @dataclass(slots=True, eq=False)
 class ListsOfPartition:
-    """Parts of all lists for one partition, while they are read. ranges: bytes of each part in the buffer."""
+    """Parts of all lists for one partition, while they are read; valid after wait().
+
+    ids: uint32, those of all parts, with others between.
+    begins, counts: int64 (lists), where each part begins in `ids`, and its ids.
+    """
 
     partition: int
-    buffer: NDArray[np.uint8]
-    ranges: list[tuple[int, int]]
+    ids: NDArray[np.uint32]
+    begins: NDArray[np.int64]
+    counts: NDArray[np.int64]
     ticket: int | None
 
 
@@ -74,7 +79,7 @@ class RowLists:
         """Add a list; ids[bounds[p] : bounds[p + 1]] are its part for partition p. Raises as finish()."""
         num_bytes = list_bytes(len(ids))
         checksums = [xxhash.xxh3_64_intdigest(ids[begin:end].data) for begin, end in _pairs(bounds)]
-        self._lists.append(_List(self._num_bytes, bounds, checksums))
+        self._lists.append(_List(self._num_bytes, self._num_bytes + _ID_BYTES * bounds, checksums))
         if num_bytes:
             buffer = self._pool.take(num_bytes)
             buffer[: ids.nbytes] = ids.view(np.uint8)
@@ -93,12 +98,15 @@ class RowLists:
 
     def begin(self, partition: int) -> ListsOfPartition:
         """Start reading the parts for one partition."""
-        begins = np.array([each.offset + _ID_BYTES * int(each.bounds[partition]) for each in self._lists], np.int64)
-        ends = np.array([each.offset + _ID_BYTES * int(each.bounds[partition + 1]) for each in self._lists], np.int64)
+        # (lists, 2): first byte of each part in the file, and the byte after the last one.
+        parts = np.array([each.part_offsets[partition : partition + 2] for each in self._lists], np.int64).reshape(
+            -1, 2
+        )
+        begins, ends = parts[:, 0], parts[:, 1]
         block_begins = begins // _BLOCK_BYTES * _BLOCK_BYTES
         lengths = np.where(ends > begins, -(-ends // _BLOCK_BYTES) * _BLOCK_BYTES - block_begins, 0)
-        places = np.concatenate([[0], np.cumsum(lengths)])
-        buffer = self._pool.take(int(places[-1]))
+        places = np.cumsum(lengths) - lengths
+        buffer = self._pool.take(int(lengths.sum()))
         is_read = lengths > 0
         ticket = None
         if is_read.any():
@@ -107,19 +115,19 @@ class RowLists:
                 block_begins[is_read].astype(np.uint64),
                 lengths[is_read].astype(np.uint64),
                 buffer,
-                places[:-1][is_read].astype(np.uint64),
+                places[is_read].astype(np.uint64),
             )
-        first = places[:-1] + begins - block_begins
-        ranges = list(zip(first.tolist(), (first + ends - begins).tolist(), strict=True))
-        return ListsOfPartition(partition, buffer, ranges, ticket)
+        first_ids = (places + begins - block_begins) // _ID_BYTES
+        return ListsOfPartition(partition, buffer.view(np.uint32), first_ids, (ends - begins) // _ID_BYTES, ticket)
 
     def wait(self, lists: ListsOfPartition) -> None:
         """Wait for parts that begin() started. Raises ReadError, also for a part that differs from what was written."""
         ticket, lists.ticket = lists.ticket, None
         if ticket is not None:
             self._engine.wait(ticket)
-        for each, (begin, end) in zip(self._lists, lists.ranges, strict=True):
-            if xxhash.xxh3_64_intdigest(lists.buffer[begin:end].data) != each.checksums[lists.partition]:
+        ends = lists.begins + lists.counts
+        for each, begin, end in zip(self._lists, lists.begins.tolist(), ends.tolist(), strict=True):
+            if xxhash.xxh3_64_intdigest(lists.ids[begin:end].data) != each.checksums[lists.partition]:
                 raise ReadError(
                     f"{self._path}: damaged: ids after offset {each.offset} are not those that were written; "
                     "check the disk, then run the same command again"
@@ -145,12 +153,6 @@ class RowLists:
     def _settle(self) -> None:
         with destination_errors(self._path):
             self._engine.wait(self._writing.popleft())
-
-
-def ids_of(lists: ListsOfPartition, index: int) -> NDArray[np.int64]:
-    """Return the part of one list, after wait()."""
-    begin, end = lists.ranges[index]
-    return lists.buffer[begin:end].view(np.uint32).astype(np.int64)
 
 
 def _pairs(bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
