@@ -137,6 +137,10 @@ class Budget:
         with self._lock:
             return self.total_bytes - self._counted_with(wanted, shared)
 
+    def needed_by(self, wanted: Mapping[str, int], shared: Collection[str] = ()) -> int:
+        """Return the bytes that these reservations take of all processes. shared: their names."""
+        return self.left_after({}) - self.left_after(wanted, shared)
+
     @property
     def available_bytes(self) -> int:
         """Bytes that this process can still reserve for itself, if the others reserve as much."""

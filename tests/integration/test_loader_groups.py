@@ -115,6 +115,15 @@ def segments(path: Path) -> list[tuple[int, int]]:
     return [*counts, _count_segments()]
 
 
+def hop_segments(path: Path) -> list[tuple[int, int]]:
+    """See segments()."""
+    with diskhop.HopLoader(path, batch_size=BATCH_SIZE, place="memory", memory="100MB") as loader:
+        counts = [_count_segments()]
+        del loader
+    gc.collect()
+    return [*counts, _count_segments()]
+
+
 def _count_segments() -> tuple[int, int]:
     maps = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:diskhop" in line]
     assert all(line.endswith("(deleted)") for line in maps), "a segment has a name"
@@ -169,6 +178,7 @@ def answers(graph: Dataset, hop_tables: Path) -> dict[str, list[Any]]:
         "smallest": (knows_the_smallest, (path,)),
         "enough": (within, (path, 60_000_000)),
         "segments": (segments, (path,)),
+        "hop segments": (hop_segments, (hop_tables,)),
         "trained": (trained, (path,)),
     }
     found = call_in_group(2, list(calls.values()))
@@ -248,6 +258,7 @@ def test_a_budget_too_small_for_two_is_refused_with_the_smallest(answers: dict[s
 def test_segments_have_no_name_and_go_with_the_loader(answers: dict[str, list[Any]]) -> None:
     # indptr, indices, the table, and labels. A map keeps a descriptor.
     assert answers["segments"] == [[(4, 4), (0, 0)]] * 2
+    assert answers["hop segments"] == [[(1, 1), (0, 0)]] * 2
 
 
 def test_the_plan_counts_shared_data_once(answers: dict[str, list[Any]]) -> None:
@@ -300,6 +311,26 @@ def graph_memory(small: Path, large: Path) -> int:
     return after - before
 
 
+def hop_memory(small: Path, large: Path) -> int:
+    """Bytes of this process's memory, by its proportional share, that a loader of large tables adds."""
+
+    def load(path: Path) -> tuple[int, int]:
+        gc.collect()
+        dist.barrier()
+        before = _proportional_bytes()
+        dist.barrier()
+        with diskhop.HopLoader(path, batch_size=BATCH_SIZE, place="memory", memory="500MB") as loader:
+            next(iter(loader))
+            dist.barrier()
+            after = _proportional_bytes()
+            dist.barrier()
+        return before, after
+
+    load(small)  # what the first loader takes for itself
+    before, after = load(large)
+    return after - before
+
+
 def _proportional_bytes() -> int:
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
@@ -313,4 +344,15 @@ def test_two_processes_take_the_memory_of_one(graph: Dataset, module_folder: Pat
     ((alone,),) = call_in_group(1, call)
     (both,) = call_in_group(2, call)
     assert alone > table_bytes
+    assert sum(both) <= 1.1 * alone, f"{both} of two, {alone} of one"
+
+
+@pytest.mark.slow
+def test_two_processes_have_one_copy_of_hop_tables(hop_tables: Path, module_folder: Path) -> None:
+    graph = small_graph(module_folder / "many rows", num_nodes=600_000, num_edges=600_000, dim=64)
+    tables = diskhop.propagate(graph, diskhop.PropagationSpec(hops=1), memory="500MB").tables
+    call = [(hop_memory, (hop_tables, tables.path))]
+    ((alone,),) = call_in_group(1, call)
+    (both,) = call_in_group(2, call)
+    assert alone > 2 * tables.shape.num_bytes
     assert sum(both) <= 1.1 * alone, f"{both} of two, {alone} of one"

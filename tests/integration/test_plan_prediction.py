@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,28 @@ def test_the_plan_is_the_one_that_is_carried_out(folder: Path, tmp_path: Path) -
     assert planned.files_bytes == pytest.approx(sum(done.result["files"].values()), rel=0.3)
 
 
+def test_processes_of_a_machine_divide_its_memory(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", str(folder / "sage"), "--task", "predict", "--memory", "20MB"]
+    assert run([*words, "--processes", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"memory for .+ \S+ for each process +\n", shown)
+    assert re.search(r"Memory of 2 processes: \S+ MB for each process +\n", shown)
+    assert f"diskhop predict {folder / 'sage'} --processes 2 --memory 20MB" in shown
+    both = plan_prediction(folder / "sage", memory="20MB", processes=2)
+    assert both.outputs.num_processes == 2
+    assert 2 * sum(both.outputs.reserved.values()) <= both.memory_bytes == 20_000_000
+
+
+@pytest.mark.parametrize(("name", "options"), [("sage", {"fanout": (3, 3)}), ("sign", {})])
+def test_work_of_one_process_has_all_of_the_memory(folder: Path, name: str, options: dict[str, Any]) -> None:
+    alone = plan_prediction(folder / name, memory="20MB", **options).outputs
+    both = plan_prediction(folder / name, memory="20MB", processes=2, **options).outputs
+    assert both.reserved == alone.reserved
+    assert both.num_processes == 1
+    assert both.reasons[:-1] == alone.reasons
+    assert both.reasons[-1].startswith("1 of 2 processes computes with all of the memory: ")
+
+
 def test_hop_tables_that_exist_are_not_planned_again(folder: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "tables"
     predict_run(folder / "sign", out=tmp_path / "out", scratch=str(scratch), memory="100MB")
@@ -79,6 +102,7 @@ def test_hop_tables_that_exist_are_not_planned_again(folder: Path, tmp_path: Pat
         (["graph", "--task", "guess"], "unknown task 'guess'; the known ones are train, predict, classif"),
         (["sage", "--task", "predict", "--memory", "10KB"], "the smallest that works is --memory "),
         (["sage", "--task", "predict", "--what", "clas"], "--what 'clas' is unknown"),
+        (["sage", "--task", "predict", "--processes", "0"], "processes must be at least 1, got 0; for example"),
     ],
 )
 def test_options_of_the_other_task_are_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,17 @@ def run(module_folder: Path) -> Path:
 
 
 def predict(run: Path, out: Path, options: dict[str, Any]) -> Any:
-    """The rows that each rank is told of, or its error."""
+    """The result that each rank is told of, or its error."""
     try:
-        return predict_run(run, out=out, **{**PREDICT, **options}).result["rows"]
+        return predict_run(run, out=out, **{**PREDICT, **options}).result
     except DiskhopError as error:
         return f"{error.exit_code}: {'; '.join(error.lines)}"
+
+
+def predict_on_two_machines(run: Path, out: Path) -> Any:
+    """The result of two ranks, each on a machine of its own with a folder that both share."""
+    os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    return predict(run, out, {})
 
 
 def evaluate(run: Path) -> Any:
@@ -68,10 +75,17 @@ def test_ranks_make_the_bytes_of_one_process(run: Path, module_folder: Path) -> 
     calls = [Call(count, predict, (run, folder / f"in-{count}", {})) for count in (1, 2, 3)]
     calls += [Call(2, evaluate, (run,))]
     calls += [Call(2, predict, (run, folder / "none", each)) for each in (refused, {"executor": "processes"})]
-    *answers, evaluated, low, executor = call_in_ranks(calls)
-    for count, rows in zip((1, 2, 3), answers, strict=True):
-        assert rows == [NUM_NODES] * count
+    calls += [Call(2, predict_on_two_machines, (run, folder / "apart"))]
+    *answers, evaluated, low, executor, apart = call_in_ranks(calls)
+    for count, results in zip((1, 2, 3), answers, strict=True):
+        assert [each["rows"] for each in results] == [NUM_NODES] * count
         assert result_bytes(folder / f"in-{count}") == expected
+    assert result_bytes(folder / "apart") == expected
+    # A rank has an equal part of the memory of its own machine.
+    plans = [results[0]["plan"] for results in (*answers, apart)]
+    assert [each.get("num_processes", 1) for each in plans] == [1, 2, 3, 1]
+    assert plans[0]["reserved"] == plans[3]["reserved"]
+    assert [each["threads"] for each in plans] == [2, 1, 1, 2]
     assert evaluated == [parts, parts]
     assert low[0].startswith("1: accuracy on test is 0.")
     assert executor[0] == "2: tasks run in the 2 processes of this command: remove --executor processes"

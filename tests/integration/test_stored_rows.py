@@ -23,8 +23,9 @@ from diskhop.io.engine import open_engine
 from diskhop.nn.typed.embeddings import LearnedRows
 from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.checkpoint import load_tensors
+from diskhop.runs.learned_rows import memory_for_rows, place_learned
 from diskhop.runs.predict.run import predict_run
-from diskhop.runs.typed.learned import place_learned
+from tests.ranks import RanksJob, folders_of, run_jobs
 from tests.runs import InterruptedRunError, _Interrupter
 
 OPTIONS: dict[str, Any] = {"epochs": 3, "batch_size": 100, "hidden": 32, "fanout": (4, 3), "threads": 1, "seed": 2}
@@ -105,6 +106,20 @@ def test_predictions_read_rows_on_disk(path: Path, in_memory: Path, on_disk: Pat
     assert files[0]
     for found, expected in zip(*files, strict=True):
         np.testing.assert_array_equal(np.load(found), np.load(expected))
+
+
+def test_several_processes_are_refused_with_the_memory_that_rows_take(path: Path, tmp_path: Path) -> None:
+    options = {**OPTIONS, "threads": 2, "memory": "100MB", "dataset": str(path)}
+    ((first, _other),) = run_jobs([RanksJob(2, options, outs=folders_of(tmp_path / "run"))])
+    least_bytes = memory_for_rows({"author": RowLayout(num_rows=NUM_AUTHORS, dim=32)})
+    assert first == (
+        "learned features of author exceed --memory 100 MB for 2 processes on one machine, and are trained in one "
+        f"process from disk: use --memory {-(-2 * least_bytes // 1_000_000)}MB, or one process"
+    )
+    assert not (tmp_path / "run").exists()
+    counts = {"author": NUM_AUTHORS}
+    assert not place_learned(counts, 32, least_bytes).is_on_disk
+    assert place_learned(counts, 32, least_bytes - 1).is_on_disk
 
 
 class _Kill(Callback):

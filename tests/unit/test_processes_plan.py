@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from diskhop.budget import Budget
@@ -17,9 +18,12 @@ from diskhop.planning.embeddings.costs import predict_embedding
 from diskhop.planning.embeddings.partitions import config_of_rank, numbers_of_partitions, plan_embedding
 from diskhop.planning.embeddings.size import EmbedSize
 from diskhop.planning.hops.costs import predict_hops
+from diskhop.planning.hops.place import place_hops
 from diskhop.planning.options import describe_division, waiting_for_disk
 from diskhop.plans import HopPlan, Prediction
+from diskhop.protocols import NodeRows
 from diskhop.runtime.ranks import ONE, Ranks
+from diskhop.sampling.seeds import SplitSeeds
 from diskhop.system.resident import Part
 from tests.embedding import embed_config
 
@@ -128,8 +132,21 @@ def test_processes_share_the_batches_of_hop_tables_and_the_disk() -> None:
     assert alone.io_seconds == both.io_seconds == most.io_seconds > 0
     assert alone.reads == both.reads == 3 * 13
     assert hops_of(2, "disk", max_batches=2).compute_seconds == STEP_SECONDS
-    # Each loads tables of its own.
-    assert hops_of(2, "memory").open_seconds == 2 * hops_of(1, "memory").open_seconds
+    # Tables in memory are there once, and loaded once.
+    assert hops_of(2, "memory").open_seconds == hops_of(1, "memory").open_seconds
+
+
+def test_tables_in_memory_count_once_for_all_processes() -> None:
+    shape = TableShape(num_rows=1_000_000, dim=16, dtype="float32", tile_columns=16)
+    seeds = SplitSeeds(train=NodeRows(np.arange(650)), valid=None, test=None)
+    tables_bytes = 3 * shape.num_bytes
+    for memory_bytes, place in ((2 * tables_bytes - 1, "memory"), (tables_bytes, "disk")):
+        budget = Budget(memory_bytes, 2)
+        reserved, placement = place_hops(HOPS, seeds, shape, 3, 0, budget)
+        assert placement.place == place
+        assert budget.left_after(reserved, ("hop tables",)) >= 0
+    # Memory of a training step is each process's own.
+    assert place_hops(HOPS, seeds, shape, 3, tables_bytes // 2, Budget(2 * tables_bytes - 1, 2))[1].place == "disk"
 
 
 def ranks_of(count: int) -> Ranks:

@@ -25,6 +25,7 @@ from diskhop.errors import ConfigError
 if TYPE_CHECKING:
     from diskhop.planning.options import Option
     from diskhop.plans import RunPlan
+    from diskhop.runs.predict.estimates import OutputPlan
 
 
 _TRAIN, _PREDICT = "train", "predict"
@@ -68,7 +69,7 @@ def plan(
         int | None,
         typer.Option(
             metavar="N",
-            help="Plan for N training processes on this machine, which share its memory, threads and disk.",
+            help="Plan for N processes on this machine, which share its memory, threads and disk.",
             rich_help_panel="Advanced",
         ),
     ] = None,
@@ -79,10 +80,10 @@ def plan(
     require_known("task", task, (*_CONFIGS, *TASKS), "--task: ")
     if task in TASKS:
         given, task = {**given, "task": task}, _TRAIN
-    of_training = {"--preset": preset, "--explain": explain, "--processes": processes}
+    of_training = {"--preset": preset, "--explain": explain}
     _require_options(task, given, of_training, {"--dataset": dataset})
     if task == _PREDICT:
-        _plan_prediction(path, dataset, as_json, given)
+        _plan_prediction(path, dataset, processes, as_json, given)
     else:
         _plan_training(path, preset, explain, processes, as_json, given)
 
@@ -100,10 +101,12 @@ def _require_options(
         raise ConfigError(f"{flags[0]} has no effect with --task {task}; remove it")
 
 
-def _plan_prediction(run: Path, dataset: Path | None, as_json: bool, given: dict[str, Any]) -> None:
+def _plan_prediction(
+    run: Path, dataset: Path | None, processes: int | None, as_json: bool, given: dict[str, Any]
+) -> None:
     from diskhop.runs.predict.plan import plan_prediction
 
-    planned = plan_prediction(run, dataset, **given)
+    planned = plan_prediction(run, dataset, processes=1 if processes is None else processes, **given)
     if as_json:
         print_json(planned.to_dict())
         return
@@ -123,9 +126,10 @@ def _plan_prediction(run: Path, dataset: Path | None, as_json: bool, given: dict
         ("disk", f"{format_bytes(planned.disk_bytes)} at most, {format_bytes(planned.files_bytes)} of predictions")
     ]
     reserved = {name: num_bytes for name, num_bytes in outputs.reserved.items() if num_bytes}
-    rows += [(f"memory for {name}", format_bytes(num_bytes)) for name, num_bytes in reserved.items()]
+    rows += _memory_rows(outputs, reserved)
     rows += [("plan" if number == 0 else "", reason) for number, reason in enumerate(outputs.reasons)]
     words = ["diskhop", "predict", str(run), *([] if dataset is None else ["--dataset", str(dataset)])]
+    words += [] if processes is None else ["--processes", str(processes)]
     print_pairs([*rows, ("next", shlex.join([*words, *spell_options(given, PredictConfig), "--out", "predictions"]))])
 
 
@@ -180,18 +184,16 @@ def _explained(option: Option[Any]) -> list[tuple[str, str]]:
             shown = f"{value:.0%}" if name == "hit_rate" else f"{value:,}"
         rows.append((name.replace("_", " "), shown))
     reserved = {name: num_bytes for name, num_bytes in option.plan.reserved.items() if num_bytes}
-    rows += [
-        (f"memory for {name}", format_bytes(num_bytes) + _per_process(option.plan, name))
-        for name, num_bytes in reserved.items()
-    ]
+    rows += _memory_rows(option.plan, reserved)
     rows += [("plan" if number == 0 else "", reason) for number, reason in enumerate(option.plan.reasons)]
     return rows
 
 
-def _per_process(plan: RunPlan, name: str) -> str:
-    if plan.num_processes == 1:
-        return ""
-    return f" shared by {plan.num_processes} processes" if name in plan.shared else " for each process"
+def _memory_rows(plan: RunPlan | OutputPlan, reserved: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return a line for each name of memory, with who has it."""
+    whose = dict.fromkeys(reserved, "" if plan.num_processes == 1 else " for each process")
+    whose |= dict.fromkeys(plan.shared, f" shared by {plan.num_processes} processes")
+    return [(f"memory for {name}", format_bytes(num_bytes) + whose[name]) for name, num_bytes in reserved.items()]
 
 
 def _next_command(dataset: Path, command: str, preset: str | None, processes: int | None, given: dict[str, Any]) -> str:

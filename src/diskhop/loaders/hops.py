@@ -28,7 +28,7 @@ from diskhop.disk.probe import remembered_model
 from diskhop.errors import ConfigError
 from diskhop.hops.read.nodes import TableNodes, TableRows
 from diskhop.hops.read.order import Shuffle, order_bytes, row_order
-from diskhop.hops.read.placement import DeviceRoom, Place, Placement, device_bytes, loader_bytes, place_tables
+from diskhop.hops.read.placement import SHARED, DeviceRoom, Place, Placement, device_bytes, loader_bytes, place_tables
 from diskhop.hops.read.rows import BatchBuffer, DiskRows, MemoryRows, RowSource
 from diskhop.hops.tables import HopTables, open_hop_tables
 from diskhop.io.engine import open_engine
@@ -45,6 +45,7 @@ from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.process import OwnerProcess
 from diskhop.sampling.seeds import count_batches
 from diskhop.system.memory import default_threads
+from diskhop.system.resident import OwnMemory, SharedMemory
 
 DEFAULT_BATCH_SIZE = 8000
 
@@ -65,7 +66,8 @@ class HopLoader:
     engine: the I/O engine.
     threads: threads that copy rows; default: half of the cores.
     seed: random seed of shuffling.
-    node_rows: rows of the dataset in place of nodes, for code that has them; the loader is this process's alone.
+    node_rows: rows of the dataset in place of nodes, for code that has them; this process gets all batches.
+    shared_memory: with node_rows, memory of processes that make the loader together, for one copy of the tables.
     device: where batches are delivered, 'cuda', 'cuda:N' or 'auto' (a GPU if there is one), while the one before is
         used. Default: memory, which 'cpu' means too.
     device_memory: bytes, or a size such as '8GB', of the device that tables may take; default: half of what is free.
@@ -73,8 +75,8 @@ class HopLoader:
 
     The same seed gives the same batches, bit for bit, from memory and disk. Every pass over the loader is the next
     epoch; run() passes over other rows. In a process group of torch.distributed, all processes make the loader together
-    and get equally many of its batches (see NeighborLoader); they divide the memory equally. As many passes may be
-    under way as there are buffers. A loader belongs to the process that made it. Raises ConfigError for invalid
+    and get equally many of its batches (see NeighborLoader). A machine has one copy of tables in memory. As many passes
+    may be under way as there are buffers. A loader belongs to the process that made it. Raises ConfigError for invalid
     arguments, BudgetError with the smallest memory that works, and the errors of open_hop_tables().
     """
 
@@ -98,6 +100,7 @@ class HopLoader:
         device_memory: int | str | None = None,
         num_replicas: int | None = None,
         rank: int | None = None,
+        shared_memory: SharedMemory | None = None,
     ) -> None:
         check_options({"batch_size": batch_size, "seed": seed}, "HopLoader", (HopConfig,))
         check_arguments("HopLoader", HopConfig, chunk_rows=chunk_rows, threads=threads)
@@ -111,6 +114,7 @@ class HopLoader:
         is_shared = node_rows is None
         self._share = LoaderShare("HopLoader", num_replicas if is_shared else 1, rank if is_shared else 0)
         self.budget = self._share.budget_of(memory) if is_shared else budget_of(memory)
+        self._memory = self._share.memory if is_shared else shared_memory
         self._process = OwnerProcess(self, "HopLoader")
         self.tables = _open_tables(tables)
         self.which = _resolve_tables(self.tables, which)
@@ -124,41 +128,51 @@ class HopLoader:
             self.rows = self.rows_of_node_rows(node_rows)
         else:
             self.rows = np.arange(self.tables.num_rows) if nodes is None else self.rows_of(nodes)
-        needed = self._place(len(self.rows), num_buffers, place, shuffle, device_memory)
+
+        def choose() -> Placement:
+            return self._place(num_buffers, place, shuffle, device_memory)
+
+        self.placement = choose() if self._memory is None else self._memory.first(choose)
         with ExitStack() as opened:
             opened.enter_context(shared_directory(self.tables.path))
-            for name, num_bytes in needed.items():
-                opened.enter_context(self.budget.reserve(name, num_bytes))
+            for name, num_bytes in self._needed(self.placement, num_buffers).items():
+                opened.enter_context(self.budget.reserve(name, num_bytes, is_shared=name in self._shared))
             self._open(num_buffers, engine, threads or max(1, default_threads() // 2))
             self._exit = opened.pop_all()
         self._share.settle(self._arguments, "nodes")
 
     def _place(
-        self,
-        num_rows: int,
-        num_buffers: int,
-        place: Place | None,
-        shuffle: Shuffle | None,
-        device_memory: int | str | None,
-    ) -> dict[str, int]:
-        """Choose where the tables are, and return the bytes to reserve by name. Raises BudgetError."""
-        shape, num_tables = self.tables.shape, len(self.which)
-        in_memory, on_disk = (
-            loader_bytes(shape, num_tables, self.batch_size, each, num_buffers) for each in ("memory", "disk")
-        )
-        rows_bytes = 8 * num_rows
-        all_rows_bytes = rows_bytes + order_bytes(num_rows, shuffle or "rows", self.chunk_rows)
-        self.placement: Placement = place_tables(
-            num_bytes=sum(in_memory.values()) + all_rows_bytes,
-            memory_bytes=self.budget.available_bytes,
+        self, num_buffers: int, place: Place | None, shuffle: Shuffle | None, device_memory: int | str | None
+    ) -> Placement:
+        """Choose where the tables are. Raises BudgetError."""
+
+        def needed(placement: Placement) -> dict[str, int]:
+            order = order_bytes(len(self.rows), placement.shuffle, self.chunk_rows)
+            return {**self._needed(placement, num_buffers), "row order": order}
+
+        in_memory = Placement(place="memory", shuffle=shuffle or "rows", reason="")
+        placement = place_tables(
+            num_bytes=self.budget.needed_by(needed(in_memory), self._shared),
+            memory_bytes=self.budget.left_after({}),
             place=place,
             shuffle=shuffle,
             device=self._room(num_buffers, place, device_memory),
         )
-        ring = {} if self._device is None else {"transfer buffers": RING_BYTES}
-        needed = {**(in_memory if self.placement.place == "memory" else on_disk), "hop rows": rows_bytes, **ring}
-        self.budget.require({**needed, "row order": order_bytes(num_rows, self.placement.shuffle, self.chunk_rows)})
-        return needed
+        self.budget.require(needed(placement), self._shared)
+        return placement
+
+    @property
+    def _shared(self) -> frozenset[str]:
+        """Names of memory of which the processes of this machine have one copy."""
+        return frozenset() if self._memory is None else SHARED
+
+    def _needed(self, placement: Placement, num_buffers: int) -> dict[str, int]:
+        """Return the bytes that the loader reserves by name."""
+        return {
+            **loader_bytes(self.tables.shape, len(self.which), self.batch_size, placement.place, num_buffers),
+            "hop rows": self.rows.nbytes,
+            **({} if self._device is None else {"transfer buffers": RING_BYTES}),
+        }
 
     def _room(self, num_buffers: int, place: Place | None, device_memory: int | str | None) -> DeviceRoom | None:
         """Return the device's memory for tables; None without a device."""
@@ -175,7 +189,8 @@ class HopLoader:
         opened_engine = engine if isinstance(engine, Engine) else open_engine(engine).engine
         source: RowSource
         if self.placement.place == "memory":
-            source = MemoryRows(self.tables, self.which, opened_engine, pool, num_threads=num_threads)
+            resident = self._memory or OwnMemory()
+            source = MemoryRows(self.tables, self.which, opened_engine, pool, resident, num_threads=num_threads)
         else:
             source = DiskRows(
                 self.tables,
@@ -186,7 +201,8 @@ class HopLoader:
                 num_threads=num_threads,
             )
         batch_rows = min(self.batch_size, self.tables.num_rows)
-        buffers = [BatchBuffer(pool, len(self.which), batch_rows, self.tables.shape) for _ in range(num_buffers)]
+        shape, num_tables = self.tables.shape, len(self.which)
+        buffers = [BatchBuffer(pool.take, num_tables, batch_rows, shape) for _ in range(num_buffers)]
         if self._device is not None:
             source = self._delivered(source, buffers[0], batch_rows, DeviceCopies(self._device))
         self._opened = OpenTables(self.tables, self._nodes, source, num_buffers, buffers, self._process)

@@ -121,7 +121,7 @@ def open_pipeline(
     Processes that share the budget call it together, and open the plan of the first one.
     """
     memory = shared_memory(budget)
-    plan = plan if memory is None else memory.agree(plan)
+    plan = plan if memory is None else memory.first(lambda: plan)
     engine = open_engine(plan.engine, plan.engine_depth, injector).engine
     num_bytes = plan.reserved["mini-batches in flight"] + plan.reserved["sampled ahead"] + plan.staging_bytes
     pool = BufferPool(num_bytes + (STAGING_BYTES if plan.topology == "cached" else 0))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from diskhop.disk.model import DiskModel
+from diskhop.planning.options import describe_division
 from diskhop.planning.predict_costs import StepCost
 from diskhop.plans import PlannedSteps, Prediction, RunPlan, StepPlan
 
@@ -36,6 +37,13 @@ class PassesPlan(PlannedSteps, RunPlan):
     steps: tuple[StepPlan, ...] = field(default_factory=tuple)
     work_bytes: int = 0
     result_bytes: int = 0
+
+    @property
+    def division(self) -> str:
+        """How processes of a machine divide its memory, in one line; "" for one process."""
+        if self.num_processes == 1:
+            return ""
+        return describe_division(self.reserved, self.shared, self.num_processes)
 
     @property
     def threads_per_worker(self) -> int:

@@ -49,10 +49,11 @@ class StreamedPlan(PassesPlan):
 
     def __str__(self) -> str:
         passes = sum(layer.num_blocks for layer in self.layers)
+        division = f". {self.division}" if self.division else ""
         return (
             f"{len(self.layers)} layers in {passes} passes over the neighbour lists, reading "
             f"{format_bytes(self.bytes_read)} and writing {format_bytes(self.bytes_written)}, up to "
-            f"{format_bytes(self.work_bytes)} on disk during the work; about {self.seconds:.1f} s"
+            f"{format_bytes(self.work_bytes)} on disk during the work; about {self.seconds:.1f} s{division}"
         )
 
 
@@ -66,12 +67,16 @@ def plan_streamed(
     disk: DiskModel,
     later: Mapping[str, int] = MappingProxyType({}),
     blocks: Sequence[Sequence[int]] = (),
+    processes: int = 1,
 ) -> StreamedPlan:
     """Choose the fastest sizes that fit into memory, and predict the work. Raises BudgetError.
 
-    cores: cores of the machine. If the threads take all of them, there may be one more worker than threads.
+    memory_bytes, threads: of each process.
+    cores: cores of the machine for each process. If the threads take all of them, there may be one more worker than
+        threads.
     later: memory by name of what reads the outputs, in bytes.
     blocks: tiles of each layer's blocks, to be kept.
+    processes: processes that share the rows of every table.
     """
     room = Room(
         memory_bytes=memory_bytes,
@@ -86,14 +91,14 @@ def plan_streamed(
     layers = tuple(_layer_plan(work, number, each) for number, each in enumerate(chosen.blocks))
     phases = _phases(work, layers, sizes)
     filling = {**phases[0], "column block": _first_block_bytes(work, layers[0], sizes)}
-    # With attention, a block begins with scores.
-    fills_first_block = sum(filling.values()) <= memory_bytes and work.layers[0].score_tiles == 0
+    # With attention, a block begins with scores. One of several processes has not all rows that a block needs.
+    fills_first_block = sum(filling.values()) <= memory_bytes and work.layers[0].score_tiles == 0 and processes == 1
     if fills_first_block:
         phases[0] = filling
     reserved = max(phases, key=lambda phase: sum(phase.values()))
     reading = {"reading outputs": reading_outputs_bytes(work.wanted_tiles, sizes.part_rows, threads), **later}
     Budget(memory_bytes).require(max(reserved, reading, key=lambda phase: sum(phase.values())))
-    costs = _costs(work, layers, sizes, threads)
+    costs = [cost.shared_by(processes) for cost in _costs(work, layers, sizes, threads)]
     reasons = tuple(_reason(number, layer, work.layers[number]) for number, layer in enumerate(layers))
     plan = StreamedPlan(
         engine=engine,

@@ -52,6 +52,14 @@ class StepCost(NamedTuple):
         streaming = (self.bytes_read - self.filled_bytes) / read_rate + self.bytes_written / write_rate
         return self.filled_bytes / read_rate + np.maximum(streaming, self.core_seconds)
 
+    def shared_by(self, processes: int) -> StepCost:
+        """Return the costs where processes share the rows of the step: each fills blocks of its own."""
+        return self._replace(
+            bytes_read=self.bytes_read + (processes - 1) * self.filled_bytes,
+            filled_bytes=processes * self.filled_bytes,
+            core_seconds=self.core_seconds / processes,
+        )
+
     def planned(self, disk: DiskModel) -> StepPlan:
         """Return the step, if there is one way to cut the layer."""
         return StepPlan(

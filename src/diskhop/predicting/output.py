@@ -126,8 +126,9 @@ def read_predictions_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _write_files(opened: OpenedFormat, sizes: OutputSizes, format_name: str, folder: Path, work: WorkTools) -> None:
-    """Write the files that are missing, several at a time, or else one with several threads."""
-    most = min(work.threads, opened.most_threads or work.threads)
+    """Write the files that are missing, several at a time on each machine, or else one with several threads."""
+    most, tools = min(work.threads, opened.most_threads or work.threads), work.tools
+    machines = 1 if opened.most_threads else -(-tools.processes // tools.processes_per_machine)
     available_bytes = work.budget.available_bytes
     task_bytes = sizes.task_bytes(format_name)
     # A task with several threads has a group for each of them and one that waits.
@@ -135,14 +136,15 @@ def _write_files(opened: OpenedFormat, sizes: OutputSizes, format_name: str, fol
 
     def needed_bytes(at_once: int, threads: int) -> int:
         # Each process opens the table for itself.
-        others_bytes = (min(work.tools.processes, at_once) - 1) * opened.held_bytes
+        others_bytes = (min(tools.processes_per_machine, at_once) - 1) * opened.held_bytes
         return others_bytes + at_once * (task_bytes + (threads > 1) * (threads + 1) * thread_bytes)
 
-    at_once = threads_that_fit(min(most, len(opened.files)), available_bytes, lambda tasks: needed_bytes(tasks, 1))
+    most_files = min(most, -(-len(opened.files) // machines))
+    at_once = threads_that_fit(most_files, available_bytes, lambda tasks: needed_bytes(tasks, 1))
     threads = threads_that_fit(most // at_once, available_bytes, lambda each: needed_bytes(at_once, each))
     tasks = [FileTask(file, opened, threads) for file in opened.files]
     with work.budget.reserve("writing predictions", needed_bytes(at_once, threads)):
-        run_tasks(tasks, folder, work.tools, threads=at_once, progress=partial(work.progress, _STAGE))
+        run_tasks(tasks, folder, tools, threads=machines * at_once, progress=partial(work.progress, _STAGE))
 
 
 def _stage_key(table: PredictionTable, format_name: str) -> str:

@@ -31,7 +31,7 @@ from diskhop.runtime.jobs import (
     unpickle_job,
 )
 from diskhop.runtime.process import work_in
-from diskhop.runtime.ranks import read_ranks
+from diskhop.runtime.ranks import ONE, Ranks, most_per_machine, read_ranks
 
 ResultT = TypeVar("ResultT")
 _OPEN, _RUN, _CLOSE, _END, _COUNTED, _DONE, _FAILED = "open", "run", "close", "end", "counted", "done", "failed"
@@ -39,12 +39,20 @@ _FIRST = 0
 
 
 class RankTasks:
-    """The executor of rank 0: one lane per rank. Each rank takes an equal part of memory and threads."""
+    """The executor of rank 0: one lane per rank. Ranks of a machine take equal parts of its memory and threads.
 
-    def __init__(self, group: Group, engine: Engine) -> None:
-        self.count = group.ranks.count
+    every: all ranks, in their order. Machines may have different numbers of them: all take what a rank of the fullest
+        machine does.
+    """
+
+    def __init__(self, group: Group, every: Sequence[Ranks], engine: Engine) -> None:
+        self.count = len(every)
+        self.count_per_machine = most_per_machine(every)
         self._group = group
         self._engine = engine
+        # First one of each machine, so that a job of few parts takes little of the memory of each.
+        others = sorted(every[1:], key=lambda each: each.local_rank)
+        self._others = [each.rank for each in others]
 
     @contextmanager
     def open(self, job: Job, folder: Path, threads: int) -> Iterator[Sequence[Lane]]:
@@ -54,7 +62,7 @@ class RankTasks:
                 yield ()
                 return
             processes, content = copy
-            others = [_RankLane(self._group, rank) for rank in range(1, processes)]
+            others = [_RankLane(self._group, rank) for rank in self._others[: processes - 1]]
             for each in others:
                 each.send(_OPEN, (content, kind_of_engine(self._engine), str(Path.cwd())))
             for each in others:
@@ -115,16 +123,18 @@ class _RankLane:
             count(about)
 
 
-def in_ranks(command: Callable[[Group], ResultT]) -> ResultT:
+def in_ranks(command: Callable[[TaskPlace], ResultT], executor: str, workers: int | None) -> ResultT:
     """Run a command on rank 0 of those that torchrun has started, and its tasks on all. Returns its result on each.
 
-    An error of any rank ends all, and rank 0 raises it.
+    executor, workers: where tasks run if torchrun has started none, as --executor and --workers say. An error of any
+    rank ends all, and rank 0 raises it.
     """
     with open_group(read_ranks(os.environ)) as group:
+        every = group.gather(group.ranks)
         if not group.ranks.is_first:
             result: ResultT = _serve(group)
             return result
-        result = command(group)
+        result = command(TaskPlace(group, every, executor, workers))
         for rank in range(1, group.ranks.count):
             group.send((_END, result), rank)
         return result
@@ -132,9 +142,13 @@ def in_ranks(command: Callable[[Group], ResultT]) -> ResultT:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskPlace:
-    """Where the tasks of a command run: in its ranks, or where --executor and --workers say."""
+    """Where the tasks of a command run: in its ranks, or where --executor and --workers say.
+
+    every: all ranks, in their order.
+    """
 
     group: Group
+    every: Sequence[Ranks] = (ONE,)
     executor: str = ""
     workers: int | None = None
 
@@ -144,8 +158,8 @@ class TaskPlace:
         return self.group.is_alone and self.executor in ("", "threads") and self.workers in (None, 1)
 
     def threads(self, wanted: int) -> int:
-        """Return the threads of all processes: at least one for each."""
-        return max(wanted, self.workers or self.group.ranks.count)
+        """Return the threads of all processes of a machine: at least one for each."""
+        return max(wanted, self.workers or most_per_machine(self.every))
 
     def open(self, threads: int, memory_bytes: int, engine: Engine) -> Executor:
         """Return the executor, which shares threads and memory. Raises ConfigError."""
@@ -154,7 +168,7 @@ class TaskPlace:
         if self.executor or self.workers is not None:
             flag = f"--executor {self.executor}" if self.executor else f"--workers {self.workers}"
             raise ConfigError(f"tasks run in the {self.group.ranks.count} processes of this command: remove {flag}")
-        return RankTasks(self.group, engine)
+        return RankTasks(self.group, self.every, engine)
 
 
 def _serve(group: Group) -> Any:

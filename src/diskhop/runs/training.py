@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from diskhop.budget import Budget
+from diskhop.budget import Budget, format_bytes
 from diskhop.config.learning import PLATEAU
 from diskhop.config.train import TrainConfig
 from diskhop.derived.scratch import scratch_folder, scratch_path
@@ -35,6 +35,7 @@ from diskhop.runs.context import RunContext
 from diskhop.runs.devices import device_errors
 from diskhop.runs.feeds import Feed, PreparedRun, Task
 from diskhop.runs.folder import ModelFolder
+from diskhop.runs.learned_rows import memory_for_rows
 from diskhop.runs.passes import PassOrder, RunPass
 from diskhop.runs.result import describe_run, make_result, measure_shared, memory_of_ranks
 from diskhop.runs.schema import Schema
@@ -206,10 +207,7 @@ def _begin(
     job: TrainingJob, context: RunContext, folder: ModelFolder | None, trainer: Trainer, stack: ExitStack
 ) -> TrainingState:
     """Create the folder or resume its run; return the state to train from. stack: keeps learned rows on disk open."""
-    if find_stored_rows(trainer.model) and not context.group.is_alone:
-        raise ConfigError(
-            "learned features that exceed the memory are trained in one process: use a larger --memory, or one process"
-        )
+    _require_rows_in_memory(job, context, trainer.model)
     if job.warm_start is not None:
         # Before anything is written: parameters may not fit.
         job.warm_start.apply(trainer.model, trainer.optimizer)
@@ -237,6 +235,20 @@ def _begin(
     # A crash after the last checkpoint left versions that no epoch would remove.
     drop_rows(trainer.model, [state.model, state.best_model])
     return state
+
+
+def _require_rows_in_memory(job: TrainingJob, context: RunContext, model: nn.Module) -> None:
+    """Refuse learned rows on disk in several processes, each of which would need the others' at every step."""
+    layouts = {rows.name: rows.layout for rows in find_stored_rows(model).values()}
+    ranks = context.group.ranks
+    if not layouts or ranks.count == 1:
+        return
+    least_bytes = ranks.local_count * memory_for_rows(layouts)
+    raise ConfigError(
+        f"learned features of {', '.join(layouts)} exceed --memory {format_bytes(job.config.memory_bytes)} for "
+        f"{ranks.local_count} processes on one machine, and are trained in one process from disk: use --memory "
+        f"{-(-least_bytes // 1_000_000)}MB, or one process"
+    )
 
 
 @contextmanager

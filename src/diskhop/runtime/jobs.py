@@ -71,7 +71,11 @@ class Executor(AbstractContextManager["Executor"], Protocol):
 
     @property
     def count(self) -> int:
-        """Number of processes that share memory and threads; 1 for this process only."""
+        """Number of processes; 1 for this process only."""
+
+    @property
+    def count_per_machine(self) -> int:
+        """Number of processes that share the memory and threads of one machine."""
 
     def open(self, job: Job, folder: Path, threads: int) -> AbstractContextManager[Sequence[Lane]]:
         """Copy a job to where it runs and yield lanes; none if the job must stay.
@@ -168,7 +172,7 @@ class ExecutorKind:
 class Threads:
     """The threads of this process: every job stays."""
 
-    count = 1
+    count = count_per_machine = 1
 
     def __init__(self, use: Resources) -> None:
         if use.count not in (None, 1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -68,6 +68,11 @@ def read_ranks(environ: Mapping[str, str]) -> Ranks:
             f"{_LOCAL_COUNT} must be at most {_COUNT}, got {values[_LOCAL_COUNT]} of {values[_COUNT]}: {way}"
         )
     return Ranks(*values.values())
+
+
+def most_per_machine(every: Iterable[Ranks]) -> int:
+    """Return how many ranks the machine with most of them has."""
+    return max(each.local_count for each in every)
 
 
 def was_restarted(environ: Mapping[str, str]) -> bool:

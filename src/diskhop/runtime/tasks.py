@@ -63,8 +63,13 @@ class TaskTools:
 
     @property
     def processes(self) -> int:
-        """Number of processes that share memory: 1 with an injector, which counts the changes of this process."""
+        """Number of processes: 1 with an injector, which counts the changes of this process."""
         return 1 if self.executor is None or self.injector is not None else self.executor.count
+
+    @property
+    def processes_per_machine(self) -> int:
+        """Number of processes that share the memory and threads of one machine."""
+        return 1 if self.executor is None or self.injector is not None else self.executor.count_per_machine
 
 
 class Task(Protocol):

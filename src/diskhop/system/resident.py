@@ -108,9 +108,9 @@ class SharedMemory:
         """See ResidentMemory."""
         return self._peers.count
 
-    def agree(self, value: T) -> T:
-        """Return the value of process 0 in all of them."""
-        return self._peers.first(lambda: value)
+    def first(self, make: Callable[[], T]) -> T:
+        """Run make() in process 0 and return its value in all of them; if it raises, all raise its error."""
+        return self._peers.first(make)
 
     def make(self, num_bytes: int, fill: Fill) -> Bytes:
         """See ResidentMemory. Raises the error of any process in all of them."""

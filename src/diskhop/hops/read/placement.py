@@ -17,6 +17,10 @@ from diskhop.system.memory import buffer_bytes
 
 Place = Literal["device", "memory", "disk"]
 
+_TABLES = "hop tables"
+# Names of memory of which the processes of a machine have one copy.
+SHARED = frozenset({_TABLES})
+
 
 class DeviceRoom(NamedTuple):
     """Memory of a device. tables_bytes: needed by tables and batches there. free_bytes: that they may take."""
@@ -51,6 +55,7 @@ def place_tables(
 ) -> Placement:
     """Choose where tables of num_bytes live, including the loader's other memory.
 
+    num_bytes, memory_bytes, model_bytes: of all processes of a machine.
     memory_bytes: unreserved bytes of the budget. model_bytes: memory of one training step, measured; 0 without a model.
     place, shuffle: requested by the user; None to choose. is_requested: False for a place that is only compared.
     device: that batches are delivered on; None: they stay in memory.
@@ -86,7 +91,7 @@ def loader_bytes(
     """Return the memory of a loader of num_tables tables by name, without row ids and their order."""
     source = MemoryRows if place == "memory" else DiskRows
     batch_rows = min(batch_size, shape.num_rows)
-    resident = {"hop tables": buffer_bytes(num_tables * table_bytes(shape.num_rows, shape))}
+    resident = {_TABLES: buffer_bytes(num_tables * table_bytes(shape.num_rows, shape))}
     # A device's tables are read as those on disk are, batch by batch.
     return {
         **(resident if place == "memory" else {}),

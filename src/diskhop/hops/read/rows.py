@@ -10,8 +10,9 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +25,7 @@ from diskhop.hops.read.strips import Reads, Strip, plan_strips, reads_in_place, 
 from diskhop.hops.tables import TILE_ROWS, HopTables, TableShape, TableSum, whole_pages
 from diskhop.protocols import Bytes
 from diskhop.system.memory import buffer_bytes
+from diskhop.system.resident import Part, ResidentMemory
 
 # Strips in flight, each of several requests.
 _NUM_SLOTS = 8
@@ -35,12 +37,15 @@ Ticket = Future[FetchCounts]
 
 
 class BatchBuffer:
-    """Memory for a batch: the contiguous rows of each table, up to a whole page."""
+    """Memory for a batch: the contiguous rows of each table, up to a whole page.
 
-    def __init__(self, pool: BufferPool, num_tables: int, num_rows: int, shape: TableShape) -> None:
+    take: returns memory of some bytes.
+    """
+
+    def __init__(self, take: Callable[[int], Bytes], num_tables: int, num_rows: int, shape: TableShape) -> None:
         self._shape = shape
         self.table_bytes = table_bytes(num_rows, shape)
-        self.memory = pool.take(num_tables * self.table_bytes)
+        self.memory = take(num_tables * self.table_bytes)
         self.num_tables = num_tables
 
     def rows(self, table: int, num_rows: int) -> Bytes:
@@ -218,7 +223,10 @@ class DiskRows(_BackgroundThread):
 
 
 class MemoryRows(_BackgroundThread):
-    """Tables in memory, checked against their checksums; a batch indexes each table once."""
+    """Tables in memory, checked against their checksums; a batch indexes each table once.
+
+    resident: memory of the tables. Processes that share it load some of the tables each.
+    """
 
     def __init__(
         self,
@@ -226,17 +234,23 @@ class MemoryRows(_BackgroundThread):
         which: Sequence[int],
         engine: Engine,
         pool: BufferPool,
+        resident: ResidentMemory,
         *,
         num_threads: int,
     ) -> None:
         super().__init__()
         self._num_threads = num_threads
-        self._resident = BatchBuffer(pool, len(which), tables.num_rows, tables.shape)
+        each_bytes = table_bytes(tables.num_rows, tables.shape)
+
+        def load(content: Bytes, part: Part) -> None:
+            places = range(len(which))
+            for place in places[part.of(len(places))]:
+                memory = content[place * each_bytes : (place + 1) * each_bytes]
+                _load_table(tables, which[place], memory, engine, pool, num_threads)
+
+        take = partial(resident.make, fill=load)
+        self._resident = BatchBuffer(take, len(which), tables.num_rows, tables.shape)
         self._tables = [self._resident.rows(place, tables.num_rows) for place in range(len(which))]
-        for place, table in enumerate(which):
-            start = place * self._resident.table_bytes
-            memory = self._resident.memory[start : start + self._resident.table_bytes]
-            _load_table(tables, table, memory, engine, pool, num_threads)
 
     @staticmethod
     def staging_bytes(shape: TableShape) -> int:

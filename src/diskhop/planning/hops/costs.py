@@ -46,7 +46,7 @@ def predict_hops(
 ) -> Prediction:
     """Predict an epoch over num_train rows of each of num_tables tables, read from where they are placed.
 
-    budget: its processes share the batches and the disk; each loads tables of its own.
+    budget: its processes share the batches, the disk, and tables in memory.
     disk: of all of them.
     copy_rate: bytes per second of copies to a device, which overlap with all else; 0 without one.
     """
@@ -73,7 +73,7 @@ def predict_hops(
             io_seconds=0.0,
             cores_seconds=cores_seconds,
             compute_seconds=compute_seconds,
-            open_seconds=budget.num_processes * num_tables * shape.num_bytes / rate,
+            open_seconds=num_tables * shape.num_bytes / rate,
             hit_rate=1.0,
         )
     io_seconds = num_bytes / rate

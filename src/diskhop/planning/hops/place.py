@@ -13,7 +13,7 @@ from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.read.order import Shuffle, order_bytes
-from diskhop.hops.read.placement import DeviceRoom, Place, Placement, loader_bytes, place_tables
+from diskhop.hops.read.placement import SHARED, DeviceRoom, Place, Placement, loader_bytes, place_tables
 from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec
 from diskhop.hops.tables import TableShape
 from diskhop.io.engine import OpenedEngine
@@ -58,11 +58,13 @@ def hop_plan(
 ) -> HopPlan:
     """Return the plan of a run on tables of this shape in the folder `path`.
 
-    reserved: bytes by name, as one process has them. held_once: names of those that all processes have in one copy.
+    reserved: bytes by name, as one process has them. held_once: names of those, next to the tables, that all processes
+    have in one copy.
     """
     chunks = f", {config.chunk_rows} rows each" if placement.shuffle == "chunks" else ""
     reasons = [f"engine {engine.engine.name}: {engine.reason}", placement.reason + chunks]
-    shared = tuple(name for name in reserved if name in held_once) if budget.num_processes > 1 else ()
+    once = {*held_once, *SHARED}
+    shared = tuple(name for name in reserved if name in once) if budget.num_processes > 1 else ()
     if budget.num_processes > 1:
         reasons.append(describe_division(reserved, shared, budget.num_processes))
     return HopPlan(
@@ -112,14 +114,14 @@ def place_hops(
         }
 
     placement = place_tables(
-        num_bytes=sum(needed("memory", shuffle or "rows").values()),
-        memory_bytes=budget.available_bytes,
-        model_bytes=model_bytes,
+        num_bytes=budget.needed_by(needed("memory", shuffle or "rows"), SHARED),
+        memory_bytes=budget.left_after({}),
+        model_bytes=budget.num_processes * model_bytes,
         place=compared if config.placement == AUTO else cast(Place, config.placement),
         is_requested=config.placement != AUTO,
         shuffle=shuffle,
         device=device,
     )
     reserved = needed(placement.place, placement.shuffle)
-    budget.require(reserved)
+    budget.require(reserved, SHARED)
     return reserved, placement

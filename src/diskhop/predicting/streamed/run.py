@@ -85,32 +85,34 @@ class StreamedRun:
     def _processes(self) -> int:
         return 1 if self.build is None else self.tools.processes
 
+    @property
+    def _processes_per_machine(self) -> int:
+        return 1 if self.build is None else self.tools.processes_per_machine
+
     @cached_property
     def _tables(self) -> NetworkTables:
         return NetworkTables(self.dataset, SharedNetwork(self.network, self.build), self.wanted, self.range_bytes)
 
     def _plan(self, work: StreamedWork, blocks: Blocks = ()) -> StreamedPlan:
-        budget, processes = self.budget, self._processes
+        budget, sharing = self.budget, self._processes_per_machine
         try:
             plan = plan_streamed(
                 work,
-                memory_bytes=budget.available_bytes // processes,
-                threads=max(1, self.threads // processes),
-                cores=max(1, default_threads() // processes),
+                memory_bytes=budget.available_bytes // sharing,
+                threads=max(1, self.threads // sharing),
+                cores=max(1, default_threads() // sharing),
                 engine=self.tools.engine.name,
                 disk=self.disk,
-                later={name: -(-num_bytes // processes) for name, num_bytes in self.later.items()},
+                later={name: -(-num_bytes // sharing) for name, num_bytes in self.later.items()},
                 blocks=blocks,
+                processes=self._processes,
             )
         except BudgetError as error:
             # The smallest budget has room for the rest, too.
-            if budget.available_bytes < budget.total_bytes or processes > 1:
-                budget.require({"computing layers": processes * (error.smallest_bytes or 0)})
+            if budget.available_bytes < budget.total_bytes or sharing > 1:
+                budget.require({"computing layers": sharing * (error.smallest_bytes or 0)})
             raise
-        if processes == 1:
-            return plan
-        # A process that makes rows of the first table has not all of its first block.
-        return replace(plan, memory_bytes=budget.available_bytes, num_processes=processes, fills_first_block=False)
+        return replace(plan, memory_bytes=budget.available_bytes, num_processes=sharing)
 
     @contextmanager
     def compute(self, work: WorkFolder, on_plan: Callable[[StreamedPlan], None]) -> Iterator[Computed]:

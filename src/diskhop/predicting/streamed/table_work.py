@@ -52,7 +52,7 @@ class TableWork:
         self._pool = BufferPool(self.plan.pool_bytes)
         with ExitStack() as stack:
             for what, num_bytes in self.plan.reserved.items():
-                stack.enter_context(self.budget.reserve(what, self.processes * num_bytes))
+                stack.enter_context(self.budget.reserve(what, self.plan.num_processes * num_bytes))
             yield
             for table in self.tables:
                 table.drain()

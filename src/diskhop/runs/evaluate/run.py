@@ -17,7 +17,6 @@ from diskhop.io.engine import open_engine
 from diskhop.predicting.disk import ALL_FREE
 from diskhop.predicting.rows import RowTable
 from diskhop.run_files import CONFIG_FILE, EMBEDDING, EVALUATION_FILE, LINK_RUN, read_kind
-from diskhop.runs.distributed import Group
 from diskhop.runs.embedding.evaluate import evaluate_embeddings
 from diskhop.runs.evaluate.classifier import evaluate_classifier
 from diskhop.runs.links.evaluate import evaluate_links
@@ -59,11 +58,10 @@ def evaluate_run(
     """
     given = check_options(options, "evaluation", (EmbedConfig,))
 
-    def evaluate(group: Group) -> dict[str, Any]:
-        place = TaskPlace(group, executor, workers)
+    def evaluate(place: TaskPlace) -> dict[str, Any]:
         return _evaluate(run, dataset, part, memory, place, progress, given)
 
-    return in_ranks(evaluate)
+    return in_ranks(evaluate, executor, workers)
 
 
 def _evaluate(

@@ -28,6 +28,7 @@ from diskhop.loaders.hops import HopLoader
 from diskhop.nn.dry_run import measure_step
 from diskhop.nn.models import HopNetwork, build_hop_model, hops_read
 from diskhop.pipeline.device_report import measure_copy_rate
+from diskhop.pipeline.peers import shared_memory
 from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
 from diskhop.planning.hops.place import _MEASURED_ROWS, hop_plan, place_hops, propagation_spec
 from diskhop.protocols import NodeRows, Purpose
@@ -148,6 +149,7 @@ def _open_loader(
         threads=config.threads,
         seed=config.seed,
         device=device,
+        shared_memory=shared_memory(budget),
     )
 
 

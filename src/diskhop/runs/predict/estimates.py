@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,10 @@ class OutputPlan(PlannedSteps):
     steps: the work, in order.
     work_bytes: disk space of the tables between layers at most.
     result_bytes: disk space of the tables that stay until predictions are written.
-    reserved: memory of the largest step by name, in bytes.
+    reserved: memory of the largest step by name, in bytes, as one process has it.
     reasons: why it was chosen, one line each.
+    num_processes: processes of this machine that share the rows of the layers.
+    shared: names of the reserved data of which they have one copy; the rest is there once per process.
     """
 
     steps: tuple[StepPlan, ...]
@@ -34,11 +36,23 @@ class OutputPlan(PlannedSteps):
     result_bytes: int
     reserved: Mapping[str, int]
     reasons: tuple[str, ...]
+    num_processes: int = 1
+    shared: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         totals = {"seconds": self.seconds, "bytes_read": self.bytes_read, "bytes_written": self.bytes_written}
         return {**asdict(self), **totals}
+
+    def with_processes(self, count: int) -> OutputPlan:
+        """Return the plan with a reason if it takes one process only, of some."""
+        if count == self.num_processes:
+            return self
+        alone = (
+            f"1 of {count} processes computes with all of the memory: only layers of sage, gcn and gat with all "
+            "neighbours, without edge weights, are shared out"
+        )
+        return replace(self, reasons=(*self.reasons, alone))
 
 
 def plan_of_passes(plan: PassesPlan) -> OutputPlan:
@@ -48,7 +62,9 @@ def plan_of_passes(plan: PassesPlan) -> OutputPlan:
         work_bytes=plan.work_bytes,
         result_bytes=plan.result_bytes,
         reserved=plan.reserved,
-        reasons=plan.reasons,
+        reasons=(*plan.reasons, plan.division) if plan.division else plan.reasons,
+        num_processes=plan.num_processes,
+        shared=plan.shared,
     )
 
 

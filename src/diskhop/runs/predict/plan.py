@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.budget import Budget, parse_sizes
-from diskhop.config.options import check_options
+from diskhop.config.options import check_options, require
 from diskhop.config.predict import PredictConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
@@ -17,6 +17,7 @@ from diskhop.runs.predict.estimates import OutputPlan
 from diskhop.runs.predict.nodes import find_nodes
 from diskhop.runs.predict.tables import OutputRun
 from diskhop.runs.predict.wanted import outputs_of, sizes_of, wanted_of
+from diskhop.runtime.executors import open_executor
 from diskhop.runtime.tasks import TaskTools
 from diskhop.system.memory import default_memory_bytes, default_threads
 
@@ -62,13 +63,17 @@ def plan_prediction(
     *,
     memory: int | str | None = None,
     disk: int | str | None = None,
+    processes: int = 1,
     **options: Any,
 ) -> PredictionPlan:
     """Plan predict_run() with the same arguments, without reading the graph or computing anything.
 
+    processes: that predict together on this machine, and share memory and threads.
+
     Exact predictions are planned as if every node were a neighbour, since only a scan tells which are. Raises
     ConfigError, SchemaError; BudgetError with the smallest budget that works.
     """
+    require(processes >= 1, "processes", "at least 1", processes, "for example --processes 2")
     options.update(parse_sizes(memory=memory, disk=disk))
     config = PredictConfig(**check_options(options, "predict", (PredictConfig,)))
     classifier = open_classifier(run, MODELS)
@@ -80,20 +85,23 @@ def plan_prediction(
     written = classifier.nodes_of(opened)
     nodes = find_nodes(classifier, written, config.nodes, budget)
     sizes = sizes_of(classifier, written, outputs, wanted, None if nodes is None else len(nodes))
+    threads, engine = config.threads or default_threads(), open_engine(config.engine).engine
+    # No process is started before there is a job.
+    spread = open_executor("", processes, threads=threads, memory_bytes=budget.total_bytes, engine=engine)
     output_run = OutputRun(
         classifier=classifier,
         dataset=opened,
         budget=budget,
         space=ALL_FREE,
-        threads=config.threads or default_threads(),
-        tools=TaskTools(open_engine(config.engine).engine),
+        threads=max(threads, processes),
+        tools=TaskTools(engine, executor=spread),
         scratch=config.scratch or None,
         later=sizes.least_memory(config.format),
     )
     output_run.require_memory(wanted)
     return PredictionPlan(
         model=classifier.config.model,
-        outputs=output_run.plan(wanted),
+        outputs=output_run.plan(wanted).with_processes(processes),
         rows=sizes.count,
         files_bytes=sizes.disk_bytes(config.format),
         memory_bytes=budget.total_bytes,

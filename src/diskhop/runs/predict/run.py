@@ -32,7 +32,6 @@ from diskhop.predicting.rows import RowTable
 from diskhop.predicting.sizes import OutputSizes
 from diskhop.protocols import NodeRows
 from diskhop.run_files import LINK_RUN
-from diskhop.runs.distributed import Group
 from diskhop.runs.nodes.measured import ALL, MeasuredParts, read_measured_parts
 from diskhop.runs.nodes.metrics import METRICS, require_measurable
 from diskhop.runs.nodes.opened import MODELS, OpenClassifier, open_classifier
@@ -96,12 +95,12 @@ def predict_run(
     options.update(parse_sizes(memory=memory, disk=disk))
     config = PredictConfig(**check_options(options, "predict", (PredictConfig,)))
 
-    def predict(group: Group) -> Predicted:
+    def predict(place: TaskPlace) -> Predicted:
         opened = open_classifier(run, MODELS)
-        call = _Call(opened, config, Path(out), TaskPlace(group, executor, workers), progress, on_plan, injector)
+        call = _Call(opened, config, Path(out), place, progress, on_plan, injector)
         return call.run(dataset, overwrite=overwrite, resume=resume)
 
-    return in_ranks(predict)
+    return in_ranks(predict, executor, workers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +167,8 @@ class _Call:
             "path": str(self.out),
             "rows": predictions.num_rows,
             "files": dict(predictions.files),
-            "plan": {**tables.plan, "reserved": budget.table()},
+            "plan": tables.plan,
+            "reserved": budget.table(),  # of all processes of this machine
             "seconds": time.perf_counter() - started,
             **measure_memory(before_bytes, budget),
         }

@@ -20,7 +20,7 @@ from diskhop.nn.typed.embeddings import LearnedRows
 from diskhop.nn.typed.models import TypedOptions, build_typed_model
 from diskhop.nn.typed.network import TypedNetwork
 from diskhop.nn.typed.schema import TypedSchema
-from diskhop.runs.typed.learned import LearnedPlace, place_learned
+from diskhop.runs.learned_rows import LearnedPlace, place_learned
 
 
 @dataclass(frozen=True, slots=True)

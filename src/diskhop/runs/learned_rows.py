@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -58,7 +59,7 @@ def place_learned(counts: Mapping[str, int], dim: int, memory_bytes: int) -> Lea
     counts: nodes by type. dim: values of a row.
     """
     layouts = {name: RowLayout(num_rows=count, dim=dim) for name, count in counts.items()}
-    if (1 + COPIES) * _row_bytes(layouts) <= _MOST_LEARNED_SHARE * memory_bytes:
+    if memory_for_rows(layouts) <= memory_bytes:
         return LearnedPlace(layouts)
     total = sum(layout.file_bytes for layout in layouts.values())
     cached = {}
@@ -66,6 +67,11 @@ def place_learned(counts: Mapping[str, int], dim: int, memory_bytes: int) -> Lea
         wanted = max(_SMALLEST_CACHE_BYTES, memory_bytes // _CACHED_PART * layout.file_bytes // max(1, total))
         cached[name] = layout.cache_bytes(layout.pages_in(wanted))
     return LearnedPlace(layouts, cached)
+
+
+def memory_for_rows(layouts: Mapping[str, RowLayout]) -> int:
+    """Return the smallest memory, in bytes, in which learned rows stay with their checkpoints."""
+    return math.ceil((1 + COPIES) * _row_bytes(layouts) / _MOST_LEARNED_SHARE)
 
 
 def _row_bytes(layouts: Mapping[str, RowLayout]) -> int:
