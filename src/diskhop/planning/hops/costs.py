@@ -68,12 +68,13 @@ def predict_hops(
         transfer_seconds = own_rows * num_tables * shape.row_bytes / copy_rate
     rate = disk.sequential_read_bytes_per_second
     if placement.place != "disk":
+        num_loads = budget.num_processes if placement.place == "device" else 1  # each has a device of its own
         return Prediction(
             epoch_seconds=max(cores_seconds, transfer_seconds),
             io_seconds=0.0,
             cores_seconds=cores_seconds,
             compute_seconds=compute_seconds,
-            open_seconds=num_tables * shape.num_bytes / rate,
+            open_seconds=num_loads * num_tables * shape.num_bytes / rate,
             hit_rate=1.0,
         )
     io_seconds = num_bytes / rate
