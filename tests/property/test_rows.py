@@ -244,7 +244,7 @@ def test_copying_equals_indexing(
 def test_rows_appended_to_streams_are_written_in_whole_blocks(
     appended: list[list[list[int]]], row_bytes: int, threads: int
 ) -> None:
-    """What is written and what is left are the rows of each stream, one after the other."""
+    """Bytes written and bytes left are the rows of each stream, one after the other."""
     source = make_table(30, row_bytes + 3)[:, 1 : row_bytes + 1]
     block_bytes, first_id, place_bytes = 64, 1000, 1024
     rests, rest_bytes = np.zeros((3, block_bytes), np.uint8), np.zeros(3, np.int64)

@@ -158,7 +158,7 @@ class BatchMaker:
         # PyG has its own `batch`, which tells the seed of every node.
         values.pop("batch", None)
         if x.shape[1] > 0:
-            # Addresses of rows that are put together on a device stand for them.
+            # Addresses of rows that are assembled on a device stand for them.
             return {"x": x if x.dtype == torch.int64 else self.features(x), **values}
         if self._out_dtype is not None and "x" in values:
             values["x"] = values["x"].to(self._out_dtype)

@@ -30,7 +30,7 @@ Prepare = Callable[[SampledBatch, Any], Any]
 
 
 class Staged(Protocol):
-    """Rows of a batch that are put together with others on a device."""
+    """Rows of a batch that are assembled with others on a device."""
 
     def assemble(self, addresses: torch.Tensor, copies: Any) -> torch.Tensor:
         """Return features on the device, (nodes, dim). addresses: x of the batch. copies: to the device."""

@@ -1,4 +1,4 @@
-"""What `diskhop doctor` says about GPUs: their memory, and the rate of copies through the ring of a run."""
+"""Lines of `diskhop doctor` about GPUs: their memory, and the rate of copies through the ring of a run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rows in front of a store: on a device, and in pinned memory that it reads by itself (DiskGNN, section 4).
 
-The store has the other rows. A batch is put together on the device, by the address of each of its rows. Until then
+The store has the other rows. A batch is assembled on the device, by the address of each of its rows. Until then
 its x is the addresses, int64 (nodes, 1), which may be reordered and repeated as features are.
 """
 
