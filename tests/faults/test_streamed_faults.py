@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
-from diskhop._native import Engine
+from diskhop._native import Engine, FaultInjector, FaultRule
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import PredictionError
+from diskhop.errors import DiskhopError, PredictionError
 from diskhop.io.faults import CrashInjector, Lost
 from tests.batched import build_graph
 from tests.crashes import crashes_of
@@ -65,6 +66,26 @@ def test_a_crash_anywhere_resumes_with_the_same_bytes(
         for number, rows in expected.items():
             np.testing.assert_array_equal(found[number], rows)
     assert crash.number > 20
+
+
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_write_that_fails_is_raised_and_gone_on_from(folder: Path, step: int) -> None:
+    """The last writes of a band, too, which end while the next block is read."""
+    dataset = small_graph(folder)
+    network = build_network("sage", 6, 4, layers=2, hidden=6, heads=1)
+
+    def run(work: Path, injector: FaultInjector) -> dict[int, NDArray[np.float32]]:
+        engine = Engine("threads", 1, injector)
+        return streamed(dataset, network, work, wanted=(1, 2), memory_bytes=430_000, engine=engine)
+
+    counting = FaultInjector([])
+    expected = run(folder / "whole", counting)
+    for nth in range(1, counting.count("writes") + 1, step):
+        with pytest.raises(DiskhopError):
+            run(folder / f"{nth}", FaultInjector([FaultRule("io_error", "writes", nth)]))
+        for number, rows in run(folder / f"{nth}", FaultInjector([])).items():
+            np.testing.assert_array_equal(expected[number], rows)
+    assert counting.count("writes") > 20
 
 
 def test_values_that_are_not_finite_are_named_by_layer_and_node(folder: Path) -> None:

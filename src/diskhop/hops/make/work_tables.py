@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -105,8 +105,9 @@ class WorkTables(Generic[Shape]):
         return [int(tile) for tile in np.flatnonzero(~self._done_tiles(table).all(axis=0))]
 
     def missing_groups(self, table: str, first_tile: int, end_tile: int) -> NDArray[np.int64]:
-        """Return the groups in which some of these tiles are missing, ascending."""
-        return np.flatnonzero(~self._done_tiles(table)[:, first_tile:end_tile].all(axis=1))
+        """Return the groups in which some of these tiles are missing, ascending; a part that is not yet durable is."""
+        done = self._tiles_of(self._outputs(table) if self._exists(table) else ())
+        return np.flatnonzero(~done[:, first_tile:end_tile].all(axis=1))
 
     def is_done(self, table: str, part: Part) -> bool:
         """Return whether a part is finished."""
@@ -131,7 +132,12 @@ class WorkTables(Generic[Shape]):
             pages = make(self.path(table))
             self.settle()
             task = _PartTask(f"{table}.{part}", pages)
-            self._settling = self._settler.submit(self._settle, stack.pop_all(), table, task)
+            written = stack.pop_all()
+            try:
+                self._settling = self._settler.submit(self._settle, written, table, task)
+            except BaseException:
+                written.close()
+                raise
 
     def drain(self) -> None:
         """Wait until the last part is written, and its memory no longer used."""
@@ -185,8 +191,11 @@ class WorkTables(Generic[Shape]):
 
     def _done_tiles(self, table: str) -> NDArray[np.bool_]:
         """Return a mask of the finished tiles (groups, tiles)."""
+        return self._tiles_of(self._parts(table))
+
+    def _tiles_of(self, parts: Iterable[tuple[Part, Path]]) -> NDArray[np.bool_]:
         done = np.zeros((self.shape.num_groups, self.shape.num_tiles), np.bool_)
-        for part, _ in self._parts(table):
+        for part, _ in parts:
             done[part.first_group : part.end_group, part.first_tile : part.end_tile] = True
         return done
 

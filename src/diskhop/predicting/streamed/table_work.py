@@ -72,6 +72,9 @@ class TableWork:
         done = SharedProgress(self.progress, stage, before + num_rows - missing_rows, total)
         if self.processes == 1:
             write = steps.open(step)
+            # The last rows became durable meanwhile. If they could not, nothing is made of them.
+            for each in self.tables:
+                each.settle()
             self._begin(table)
             for each in ranges:
                 write_range(steps, step, write, each, self._pool, done.add)
