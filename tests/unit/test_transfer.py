@@ -141,6 +141,13 @@ def test_a_table_of_int8_may_lie_on_the_device_whole(tmp_path: Path, store: str,
         assert_same_batches(loader, expected)
 
 
+def test_an_x_that_users_set_is_no_address(dataset: Dataset, rings: list[PinnedRing]) -> None:
+    with loader_for(dataset, store="direct", device=CPU, device_memory=960) as loader:
+        loader.data.x = torch.arange(300).view(-1, 1)
+        for batch in loader:
+            assert torch.equal(batch.x, batch.n_id.view(-1, 1))
+
+
 @pytest.mark.parametrize("store", ["direct", "shared", "packed"])
 def test_batches_with_types_are_delivered_there_too(tmp_path: Path, store: str, rings: list[PinnedRing]) -> None:
     _, typed = typed_dataset(tmp_path)

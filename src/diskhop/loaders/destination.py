@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from diskhop.config.options import require
+from diskhop.loaders.loader_data import LoaderData
+from diskhop.loaders.typed_data import TypedLoaderData
 from diskhop.nn.devices import CPU, choose_device, read_cuda
 from diskhop.nn.layers.aggregate import Block
 from diskhop.pipeline.batch import InFlightBatch
@@ -41,13 +43,19 @@ def copies_to(device: torch.device) -> DeviceCopies:
     return DeviceCopies(device)
 
 
-def delivered_on(copies: DeviceCopies, features: Callable[[Tensor], Tensor]) -> Destination:
-    """Return the destination of batches that a loader makes. features: converts rows on the device to x of a batch."""
+def delivered_on(
+    copies: DeviceCopies, features: Callable[[Tensor], Tensor], data: LoaderData | TypedLoaderData
+) -> Destination:
+    """Return the destination of batches that a loader makes.
+
+    features: converts rows on the device to x of a batch. data: the graph.
+    """
 
     def move(batch: InFlightBatch, copies: DeviceCopies) -> None:
+        is_users = isinstance(data, LoaderData) and data.is_set("x")
         for store in batch.prepared.stores:
             for name, value in list(store.items()):
-                if name == "x" and batch.staged is not None:
+                if name == "x" and batch.staged is not None and not is_users:
                     found = batch.staged.assemble(value, copies)
                     store[name] = copies.run(partial(features, found))
                 elif isinstance(value, Tensor):

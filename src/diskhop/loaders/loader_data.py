@@ -106,6 +106,10 @@ class LoaderData(Dataset):
         else:
             raise AttributeError(f"loader.data has no '{name}' to delete; it has {', '.join(self.keys())}")
 
+    def is_set(self, name: str) -> bool:
+        """Whether users gave values of their own by this name."""
+        return name in self._added
+
     def add_to(self, batch: Any, id_map: IdMap, rows: NodeRows, e_id: torch.Tensor | None) -> None:
         """Add the values that users gave to a batch: of its nodes, of its edges, or of the graph."""
         for name, value in self._added.items():

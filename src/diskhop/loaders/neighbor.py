@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as replaced
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -25,7 +26,7 @@ from diskhop.loaders.batches import Batch, BatchMaker, BatchSeedValues
 from diskhop.loaders.checks import size_of
 from diskhop.loaders.destination import copies_to, delivered_on, device_of
 from diskhop.loaders.input_nodes import InputNodes, resolve_input_nodes
-from diskhop.loaders.opened import AnyBatchMaker
+from diskhop.loaders.opened import AnyBatchMaker, OpenGraph
 from diskhop.loaders.planned import PlannedLoader
 from diskhop.loaders.settings import LoaderSettings
 from diskhop.loaders.typed_batches import TypedBatchMaker
@@ -221,14 +222,8 @@ class NeighborLoader(PlannedLoader):
         )
         self._open(seed_set, id_map, {"seeds": self._seeds_bytes(), **ring}, copies, device_bytes)
         if copies is not None:
-            self._destination = delivered_on(copies, self._features)
+            self._destination = delivered_on(copies, partial(_converted, self._graph), self.data)
             self._pins = False
-
-    def _features(self, x: torch.Tensor) -> torch.Tensor:
-        """Convert rows of features to x of a batch."""
-        _, maker = self._graph.require_open()
-        assert isinstance(maker, BatchMaker)
-        return maker.features(x)
 
     def _find_seeds(
         self, input_nodes: Any, split: int | None, input_id: Any
@@ -294,3 +289,10 @@ class NeighborLoader(PlannedLoader):
 
     def _inputs_hash(self) -> str:
         return hash_seeds(self._seeds, self._times)
+
+
+def _converted(graph: OpenGraph, x: torch.Tensor) -> torch.Tensor:
+    """Convert rows of features to x of a batch."""
+    _, maker = graph.require_open()
+    assert isinstance(maker, BatchMaker)
+    return maker.features(x)

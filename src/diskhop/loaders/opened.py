@@ -92,11 +92,11 @@ class OpenGraph:
 
     def get(self) -> tuple[Pipeline, AnyBatchMaker]:
         """Return the pipeline, and what makes batches of its output. No stream may be open."""
-        opened = self.require_open()
-        if self._without == self._data.removed:
-            return opened
-        self._exit.close()
-        self._open()
+        if self._without != self._data.removed:
+            self.require_open()
+            # Nothing keeps the old one's memory while the new one is opened.
+            self.close()
+            self._open()
         return self.require_open()
 
     def get_for_one_type(self) -> tuple[Pipeline, BatchMaker]:

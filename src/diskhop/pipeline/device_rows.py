@@ -85,7 +85,6 @@ def open_device_rows(
     host = stored_rows(read_resident(reader, levels.host, None, shape, resources.memory), dtype)
     try:
         device = copies.empty((len(levels.device), host.shape[1]), host.dtype)
-        close = _page_locked(host, copies.device)
     except torch.OutOfMemoryError as error:
         raise ConfigError(
             f"{len(levels.device)} rows of {table.row_bytes} bytes do not fit the free memory of {copies.device}; use "
@@ -97,6 +96,7 @@ def open_device_rows(
         read_in_pieces(reader, levels.device[start:stop], piece, None, FetchCounts())
         copies.send(stored_rows(piece, dtype), device[start:stop])
     copies.finish()
+    close = _page_locked(host, copies.device)
     # The kernel takes memory that the device can read only, also where there are no rows.
     host = host if len(host) else device[:0]
     return DeviceRows(address_table(levels, table.num_rows), device, host, close)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
 from diskhop.dataset.dataset import Dataset
-from diskhop.plans import RowPlaces, SampledPlan
-from diskhop.policies.device_rows import RowLevels, place_rows
+from diskhop.plans import SampledPlan
+from diskhop.policies.device_rows import place_rows
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import count_accesses
 from diskhop.sampling.cached_topology import AnyTopology, count_neighbors
@@ -37,20 +38,22 @@ def choose_pinned(
     return pick_pinned(_expected_accesses(dataset, plan, topology, expected, engine, pool), table, plan.share)
 
 
-def choose_levels(
+def choose_ids_on_levels(
     dataset: Dataset,
     plan: SampledPlan,
-    places: RowPlaces,
     topology: AnyTopology,
     expected: SeedSet | None,
     engine: Engine,
     pool: BufferPool,
-) -> RowLevels:
-    """Choose the rows that lie on a device and in pinned memory."""
+) -> NodeIds:
+    """Choose the rows of the plan's places: those on a device, ascending, then those in pinned memory, ascending."""
+    places = plan.row_places
+    assert places is not None, "the plan has rows on a device"
     counts = _expected_accesses(dataset, plan, topology, expected, engine, pool)
     # Rows that no counted batch accesses come last, in the order of their ids.
     counts += 1
-    return place_rows(counts, places.device_rows, places.pinned_rows)
+    levels = place_rows(counts, places.device_rows, places.pinned_rows)
+    return np.concatenate([levels.device, levels.host])
 
 
 def _expected_accesses(

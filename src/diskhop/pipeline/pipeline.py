@@ -26,11 +26,12 @@ from diskhop.pipeline.device_rows import open_device_rows
 from diskhop.pipeline.in_flight import InFlightBatches
 from diskhop.pipeline.parts import PipelineParts
 from diskhop.pipeline.peers import shared_memory
-from diskhop.pipeline.pinned import choose_levels, choose_pinned, counts_accesses
+from diskhop.pipeline.pinned import choose_ids_on_levels, choose_pinned, counts_accesses
 from diskhop.pipeline.stages import stages_of
 from diskhop.pipeline.stream import BatchStream
 from diskhop.pipeline.transfer import Destination, DeviceCopies, Transfer
 from diskhop.plans import SampledPlan
+from diskhop.policies.device_rows import RowLevels
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import STAGING_BYTES
@@ -139,10 +140,14 @@ def open_pipeline(
             # The plan's bytes are reserved later: counting needs a batch and the working memory of sampling now.
             counting_bytes = COUNTING_BYTES_PER_NODE * topology.num_nodes + plan.reserved["sampling"] + plan.batch_bytes
             with budget.reserve("counting accesses", counting_bytes):
+                # Processes that share rows share the choice: each expects seeds of its own.
+                keep = (OwnMemory() if memory is None else memory).keep
                 if plan.row_places is None:
-                    pinned = choose_pinned(dataset, plan, topology, expected, engine, pool)
+                    pinned = keep(lambda: choose_pinned(dataset, plan, topology, expected, engine, pool))
                 else:
-                    levels = choose_levels(dataset, plan, plan.row_places, topology, expected, engine, pool)
+                    ids = keep(lambda: choose_ids_on_levels(dataset, plan, topology, expected, engine, pool))
+                    num_on_device = plan.row_places.device_rows
+                    levels = RowLevels(ids[:num_on_device], ids[num_on_device:])
         for name in _RESERVED_BY_PIPELINE:
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
         scratch = store = device_rows = None
@@ -156,9 +161,11 @@ def open_pipeline(
                 assert copies is not None, "batches are delivered on the device that has rows"
                 device_rows = open_device_rows(table, dataset.feature_dtype, resources, levels, copies)
                 stack.callback(device_rows.close)
-                # The rows that would stay in its memory are in front of the store.
+                levels = None
+                if kind.resident_rows(table, plan.share):
+                    # These rows are in front of the store, which then has none in memory.
+                    resources = replace(resources, share=replace(plan.share, cache_rows=0))
                 kind = store_kind(kind.rest or kind.name, table)
-                resources = replace(resources, share=replace(plan.share, cache_rows=0))
             store = kind.open(table, resources)
             if device_rows is not None:
                 store = rest_store(store, device_rows.addresses, looks_ahead=kind.looks_ahead)

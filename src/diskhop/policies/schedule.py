@@ -115,8 +115,14 @@ def prefetchable_share(schedule: Schedule) -> float:
 
 
 def staying_share(schedule: Schedule) -> float:
-    """Return the share of all buckets that are trained without the partitions that leave after their state."""
-    by_state = [buckets for of_rank in buckets_of_ranks(schedule) for buckets in of_rank[:-1]]
+    """Return the share of all buckets that are trained without partitions that leave, while others are prefetched."""
+    ends = schedule.round_ends
+    by_state = [
+        buckets
+        for of_rank in buckets_of_ranks(schedule)
+        for number, buckets in enumerate(of_rank[:-1])
+        if number not in ends
+    ]
     num_partitions = len({each for states in schedule.states for state in states for each in state})
     return sum(len(buckets.staying) for buckets in by_state) / num_partitions**2
 

@@ -53,7 +53,10 @@ def next_length(length: int, num_left: int, most_batches: int, growth: float, fi
     wanted = max(growth * length, first)
     longest, count, covered = wanted, 0, 0.0
     while covered < num_left:
-        covered += min(_MOST_OVER * longest, most_batches)
+        if _MOST_OVER * longest >= most_batches:  # so are all that follow
+            count += math.ceil((num_left - covered) / most_batches)
+            break
+        covered += _MOST_OVER * longest
         longest *= growth
         count += 1
     return num_left if count == 1 else min(math.ceil(wanted), most_batches, -(-num_left // count))

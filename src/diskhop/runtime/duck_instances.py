@@ -54,7 +54,7 @@ def close_instance(instance: duckdb.DuckDBPyConnection, had_error: bool) -> None
 
 
 def _close_idle() -> None:
-    while _idle:
+    with suppress(IndexError):  # another thread may take it
         _idle.pop().close()
 
 

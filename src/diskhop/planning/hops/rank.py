@@ -16,7 +16,7 @@ from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_path
 from diskhop.disk.model import DiskModel
-from diskhop.errors import BudgetError
+from diskhop.errors import BudgetError, ConfigError
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.prepare import plan_tables
 from diskhop.hops.read.placement import DeviceRoom, Place, device_bytes
@@ -87,6 +87,8 @@ def rank_placements(
     name. held_once: names of those that all processes have in one copy. Raises ConfigError, and BudgetError where
     neither placement fits.
     """
+    if config.placement == "device" and device is None:
+        raise ConfigError("--placement device needs a GPU, and --device auto found none: use --placement memory")
     shape = tables.shape
     num_read = len(hops_read(config.model, tables.num_tables))
     room, copy_rate = None, 0.0

@@ -73,8 +73,8 @@ class TableWork:
         if self.processes == 1:
             write = steps.open(step)
             # The last rows became durable meanwhile. If they could not, nothing is made of them.
-            for each in self.tables:
-                each.settle()
+            for written in self.tables:
+                written.settle()
             self._begin(table)
             for each in ranges:
                 write_range(steps, step, write, each, self._pool, done.add)
