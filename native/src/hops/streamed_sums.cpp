@@ -64,9 +64,9 @@ class NeighborSumming {
       sum_lists(part, block_, sums, instructions_);
       const std::size_t num_heads = turn.has_head && row == turn.begin_row ? 1 : 0;
       if (num_heads == 1) std::copy_n(sums, num_columns, heads_.data() + turn.number * num_columns);
-      run_with(instructions_, PutChunk{lists_.indptr.data() + row + num_heads, lists_.first_edge,
-                                       part.num_rows - num_heads, sums + num_heads * num_columns, out_,
-                                       row + num_heads});
+      run_with(instructions_,
+               PutChunk{lists_.indptr.data() + row + num_heads, lists_.first_edge, part.num_rows - num_heads,
+                        sums + num_heads * num_columns, out_, row + num_heads});
       const std::int64_t next_edge = std::min(part.ends[part.num_rows - 1], part.end_edge);
       part.indices += (next_edge - part.first_edge) * lists_.index_bytes;
       part.first_edge = next_edge;

@@ -85,10 +85,8 @@ void test_rows_without_edges_are_zeros_where_they_lie_in_memory() {
   const Rows rows(10, 4, 1);
   std::vector<float> sums(9 * 4, 2.0F);
   PrefetchDistance ahead;
-  const StreamedLists part{.indptr = indptr,
-                           .indices = reinterpret_cast<const std::byte*>(indices.data()),
-                           .first_edge = 7,
-                           .num_edges = 2};
+  const StreamedLists part{
+      .indptr = indptr, .indices = reinterpret_cast<const std::byte*>(indices.data()), .first_edge = 7, .num_edges = 2};
   add_neighbor_sums(part, rows.block, {sums.data(), 9, 4, 4}, 3, ahead);
   const std::vector<float> expected{2, 2, 0, rows.block.row(3)[0], 0, rows.block.row(5)[0], 0, 2, 2};
   for (std::size_t row = 0; row < 9; ++row) check(sums[4 * row] == expected[row], "row " + std::to_string(row));

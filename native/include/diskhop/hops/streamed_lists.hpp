@@ -29,8 +29,8 @@ struct StreamedLists {
 
 /// Adds to out (rows, columns of the block), for each row, the sum of the block's rows that its edges in memory name:
 /// runs of 128 edges, counted from where the piece or the row begins, are added edge by edge, then run by run. A row
-/// whose list begins among the edges in memory, or right behind them if it is empty, is set instead, whatever it was. So
-/// calls over consecutive edges end with a pass's sums. A call takes memory for one row of out per piece.
+/// whose list begins among the edges in memory, or right behind them if it is empty, is set instead, whatever it was.
+/// So calls over consecutive edges end with a pass's sums. A call takes memory for one row of out per piece.
 ///
 /// Throws std::invalid_argument for sizes that do not match, before anything is written, and DamagedListsError. After
 /// the latter, out is invalid; no row that does not exist was read.
