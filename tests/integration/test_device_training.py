@@ -56,7 +56,7 @@ def delivered(monkeypatch: pytest.MonkeyPatch) -> list[PinnedRing]:
     def device_of(config: Any) -> torch.device | None:
         return CPU if config.device == "cuda:7" else None
 
-    monkeypatch.setattr("diskhop.runs.nodes.delivery.DeviceCopies", copies)
+    monkeypatch.setattr("diskhop.runs.nodes.sampled.DeviceCopies", copies)
     monkeypatch.setattr("diskhop.runs.devices.choose_run_device", lambda *_: None)
     monkeypatch.setattr("diskhop.runs.nodes.defaults.choose_run_device", lambda *_: None)
     monkeypatch.setattr("diskhop.runs.nodes.sampled.device_of", device_of)
@@ -109,6 +109,13 @@ def test_rows_on_the_device_train_the_same_model(dataset: Dataset, in_memory: Pa
     assert plan["row_places"]["device_rows"] == 100
     assert any(line.startswith("Rows, most accessed first: 100 (33.3%) on the device") for line in plan["reasons"])
     assert plan["reserved"]["row addresses of the device"] == 8 * 300
+
+
+def test_a_cache_stays_beside_rows_on_the_device(dataset: Dataset, in_memory: Path, run_both: Make) -> None:
+    trained = run_both(dataset, in_memory, store="belady", epochs=1, device_memory_bytes=320)
+    assert trained.result["plan"]["row_places"] == {"device_rows": 10, "pinned_rows": 0}
+    (epoch,) = trained.result["epochs"]
+    assert epoch["bytes_read"] < epoch["bytes_needed"] / 2
 
 
 @pytest.mark.parametrize(

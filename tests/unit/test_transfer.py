@@ -45,7 +45,7 @@ def rings(monkeypatch: pytest.MonkeyPatch) -> list[PinnedRing]:
         made.append(PinnedRing(device, buffer_bytes=100, num_buffers=3))
         return DeviceCopies(device, made[-1])
 
-    monkeypatch.setattr("diskhop.loaders.destination.DeviceCopies", copies)
+    monkeypatch.setattr("diskhop.loaders.neighbor.DeviceCopies", copies)
     monkeypatch.setattr("diskhop.loaders.neighbor.device_of", lambda wanted: wanted)
     return made
 

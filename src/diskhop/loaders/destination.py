@@ -38,11 +38,6 @@ def memory_for_rows(device: torch.device) -> int:
     return free_bytes // 2
 
 
-def copies_to(device: torch.device) -> DeviceCopies:
-    """Return copies to the device of a loader. The caller has reserved RING_BYTES."""
-    return DeviceCopies(device)
-
-
 def delivered_on(
     copies: DeviceCopies, features: Callable[[Tensor], Tensor], data: LoaderData | TypedLoaderData
 ) -> Destination:

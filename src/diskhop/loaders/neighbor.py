@@ -24,7 +24,7 @@ from diskhop.dataset.id_map import IdMap
 from diskhop.loaders.arguments import refuse_unsupported
 from diskhop.loaders.batches import Batch, BatchMaker, BatchSeedValues
 from diskhop.loaders.checks import size_of
-from diskhop.loaders.destination import copies_to, delivered_on, device_of
+from diskhop.loaders.destination import delivered_on, device_of
 from diskhop.loaders.input_nodes import InputNodes, resolve_input_nodes
 from diskhop.loaders.opened import AnyBatchMaker, OpenGraph
 from diskhop.loaders.planned import PlannedLoader
@@ -34,7 +34,7 @@ from diskhop.loaders.typed_data import TypedLoaderData, find_seed_type, merged_r
 from diskhop.loaders.ways import is_disjoint, resolve_input_time, resolve_ways
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.stream import BatchStream
-from diskhop.pipeline.transfer import RING_BYTES, Destination
+from diskhop.pipeline.transfer import RING_BYTES, Destination, DeviceCopies
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch
 from diskhop.sampling.seeds import SeedSet
 
@@ -202,8 +202,6 @@ class NeighborLoader(PlannedLoader):
             may_repeat=self._may_repeat,
             times=self._times,
         )
-        ring = {} if target is None else {"transfer buffers": RING_BYTES}
-        copies = None if target is None else copies_to(target)
         device_bytes = size_of("device_memory", device_memory) or 0
         is_typed = isinstance(self.data, TypedLoaderData)
         require(
@@ -214,12 +212,14 @@ class NeighborLoader(PlannedLoader):
             "leave it out: batches are copied whole",
         )
         require(
-            copies is not None or not device_bytes,
+            target is not None or not device_bytes,
             "device_memory",
             "None for batches in memory",
             device_memory,
             "leave it out, or add device='cuda'",
         )
+        ring = {} if target is None else {"transfer buffers": RING_BYTES}
+        copies = None if target is None else DeviceCopies(target)
         self._open(seed_set, id_map, {"seeds": self._seeds_bytes(), **ring}, copies, device_bytes)
         if copies is not None:
             self._destination = delivered_on(copies, partial(_converted, self._graph), self.data)

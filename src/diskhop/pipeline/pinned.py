@@ -24,7 +24,7 @@ def counts_accesses(dataset: Dataset, store: str, pinned: str) -> bool:
     return "pinned" in STORES[store].uses and not (pinned == "degree" and dataset.order == "hot")
 
 
-def choose_pinned(
+def choose_rows(
     dataset: Dataset,
     plan: SampledPlan,
     topology: AnyTopology,
@@ -32,39 +32,20 @@ def choose_pinned(
     engine: Engine,
     pool: BufferPool,
 ) -> NodeIds:
-    """Choose the rows that will probably be accessed most, as many as the plan's share has memory for, ascending."""
-    table = dataset.features()
-    assert table is not None
-    return pick_pinned(_expected_accesses(dataset, plan, topology, expected, engine, pool), table, plan.share)
+    """Choose the rows that will probably be accessed most, as many as the plan has memory for, ascending.
 
-
-def choose_ids_on_levels(
-    dataset: Dataset,
-    plan: SampledPlan,
-    topology: AnyTopology,
-    expected: SeedSet | None,
-    engine: Engine,
-    pool: BufferPool,
-) -> NodeIds:
-    """Choose the rows of the plan's places: those on a device, ascending, then those in pinned memory, ascending."""
+    Those that lie on a device, if the plan has any, come before those in pinned memory.
+    """
+    if plan.pinned == "accesses" and expected is not None:
+        counts: NDArray[Any] = count_accesses(topology, expected)
+    else:
+        counts = count_neighbors(dataset.topology, engine, pool)
     places = plan.row_places
-    assert places is not None, "the plan has rows on a device"
-    counts = _expected_accesses(dataset, plan, topology, expected, engine, pool)
+    if places is None:
+        table = dataset.features()
+        assert table is not None
+        return pick_pinned(counts, table, plan.share)
     # Rows that no counted batch accesses come last, in the order of their ids.
     counts += 1
     levels = place_rows(counts, places.device_rows, places.pinned_rows)
     return np.concatenate([levels.device, levels.host])
-
-
-def _expected_accesses(
-    dataset: Dataset,
-    plan: SampledPlan,
-    topology: AnyTopology,
-    expected: SeedSet | None,
-    engine: Engine,
-    pool: BufferPool,
-) -> NDArray[Any]:
-    """Return how often each row of the table is accessed: by a few sampled batches, or by its node's neighbours."""
-    if plan.pinned == "accesses" and expected is not None:
-        return count_accesses(topology, expected)
-    return count_neighbors(dataset.topology, engine, pool)

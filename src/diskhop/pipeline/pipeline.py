@@ -26,7 +26,7 @@ from diskhop.pipeline.device_rows import open_device_rows
 from diskhop.pipeline.in_flight import InFlightBatches
 from diskhop.pipeline.parts import PipelineParts
 from diskhop.pipeline.peers import shared_memory
-from diskhop.pipeline.pinned import choose_ids_on_levels, choose_pinned, counts_accesses
+from diskhop.pipeline.pinned import choose_rows, counts_accesses
 from diskhop.pipeline.stages import stages_of
 from diskhop.pipeline.stream import BatchStream
 from diskhop.pipeline.transfer import Destination, DeviceCopies, Transfer
@@ -142,12 +142,11 @@ def open_pipeline(
             with budget.reserve("counting accesses", counting_bytes):
                 # Processes that share rows share the choice: each expects seeds of its own.
                 keep = (OwnMemory() if memory is None else memory).keep
-                if plan.row_places is None:
-                    pinned = keep(lambda: choose_pinned(dataset, plan, topology, expected, engine, pool))
-                else:
-                    ids = keep(lambda: choose_ids_on_levels(dataset, plan, topology, expected, engine, pool))
-                    num_on_device = plan.row_places.device_rows
-                    levels = RowLevels(ids[:num_on_device], ids[num_on_device:])
+                chosen = keep(lambda: choose_rows(dataset, plan, topology, expected, engine, pool))
+            if (places := plan.row_places) is None:
+                pinned = chosen
+            else:
+                levels = RowLevels(chosen[: places.device_rows], chosen[places.device_rows :])
         for name in _RESERVED_BY_PIPELINE:
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
         scratch = store = device_rows = None

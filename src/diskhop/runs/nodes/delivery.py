@@ -53,11 +53,6 @@ class DeviceBatch(BatchView):
         return self.delivered.loss_weights
 
 
-def copies_to(device: torch.device) -> DeviceCopies:
-    """Return copies to the device of a run. The caller has reserved RING_BYTES."""
-    return DeviceCopies(device)
-
-
 def delivered_on(copies: DeviceCopies, labels: NDArray[Any]) -> Destination:
     """Return the destination of a run's batches. labels: of all nodes."""
 

@@ -28,7 +28,7 @@ from diskhop.pipeline.edge_weights import EdgeWeights, OpenWeights
 from diskhop.pipeline.norms import NormColumns
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
-from diskhop.pipeline.transfer import RING_BYTES, Destination
+from diskhop.pipeline.transfer import RING_BYTES, Destination, DeviceCopies
 from diskhop.planning.workload import Workload
 from diskhop.plans import PreparedBytes
 from diskhop.protocols import Purpose, SampledBatch
@@ -36,7 +36,7 @@ from diskhop.runs.callbacks import Callback
 from diskhop.runs.devices import device_errors, device_of
 from diskhop.runs.feeds import Batches, Feed, PreparedRun
 from diskhop.runs.nodes.clusters import with_clusters
-from diskhop.runs.nodes.delivery import DeviceBatch, copies_to, delivered_on
+from diskhop.runs.nodes.delivery import DeviceBatch, delivered_on
 from diskhop.runs.nodes.norms import prepare_norms
 from diskhop.runs.nodes.packing import prepare, run_samples
 from diskhop.runs.nodes.samplers import chooses_nodes, eval_sampler, normalises_by_graph, train_pass
@@ -81,7 +81,7 @@ def prepare_sampled(
         with ExitStack() as held:
             for name, num_bytes in _held_by_feed(dataset, config, weights, len(task.seeds.train)).items():
                 held.enter_context(budget.reserve(name, num_bytes))
-            copies = None if device is None else copies_to(device)
+            copies = None if device is None else DeviceCopies(device)
             expected = workload.seed_sets[0]
             pipeline = held.enter_context(open_pipeline(dataset, plan, budget, expected=expected, copies=copies))
             opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
