@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -250,3 +251,21 @@ def test_a_run_beside_a_trained_model_leaves_it_there(tmp_path: Path) -> None:
     with scratch_folder(tmp_path):
         assert (tmp_path / "run-of_mine9/config.toml").exists()
         assert not (tmp_path / SCRATCH).exists()
+
+
+def test_a_scratch_folder_that_another_run_removes_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    make = tempfile.mkdtemp
+
+    def make_and_lose(**arguments: Any) -> str:
+        made.append(make(**arguments))
+        if len(made) == 1:
+            Path(made[0]).rmdir()
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_lose)
+    with scratch_folder(tmp_path) as scratch:
+        assert [str(scratch)] == made[1:]
+        assert scratch.is_dir()

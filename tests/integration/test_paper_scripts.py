@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -35,17 +36,22 @@ import papers_page
 from cgroups import Limited
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel, assumed_disk_model
+from diskhop.stores.stores import STORES
 from turns import Turn
 
 _NUM_NODES, _HIDDEN = 2000, 8
 
 
 def _run_here(command: list[str], _limit_bytes: int | None) -> Limited:
-    """Run a script of cgroups.run_limited() in this process."""
+    """Run a script of cgroups.run_limited() in this process, which keeps none of the stores that it registers."""
     _, script, *arguments = command
     module = importlib.import_module(Path(script).stem)
     output = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        mock.patch.dict(STORES),
+        contextlib.redirect_stdout(output),
+    ):
         patch.setattr(sys, "argv", [script, *arguments])
         module.main()
     return Limited(0, output.getvalue(), "", None)

@@ -65,8 +65,8 @@ def _is_scratch_folder(path: Path) -> bool:
 def _make_locked(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        # Until it is locked, another run may consider it abandoned and remove it.
-        with contextlib.suppress(DestinationError):
+        # Until it is locked, another run may consider it abandoned and remove it, even before it is opened here.
+        with contextlib.suppress(DestinationError, FileNotFoundError):
             descriptor = lock_directory(folder, parent)
             if folder.exists():
                 return folder, descriptor
