@@ -256,11 +256,11 @@ def test_a_run_beside_a_trained_model_leaves_it_there(tmp_path: Path) -> None:
 def test_a_scratch_folder_that_another_run_removes_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
+    made: list[str] = []
     make = tempfile.mkdtemp
 
-    def make_and_lose(**arguments: Any) -> str:
-        made.append(make(**arguments))
+    def make_and_lose(*, prefix: str, dir: Path) -> str:  # noqa: A002 (as the function's)
+        made.append(make(prefix=prefix, dir=dir))
         if len(made) == 1:
             Path(made[0]).rmdir()
         return made[-1]
