@@ -346,6 +346,24 @@ class SampledConfig(TrainConfig):
         metavar="SIZE",
         shown="what all else leaves of --memory",
     )
+    neighbor_cache_bytes: int = option(
+        0,
+        help="Share of --memory for the neighbour lists that stay in memory; others are read from disk.",
+        rule=between(0, MOST_BYTES, 2 * 10**8),
+        flag="--neighbor-cache",
+        parse=parse_bytes,
+        panel="Storage",
+        metavar="SIZE",
+        shown="what the smallest memory of all else leaves of --memory",
+    )
+    superbatch: int = option(
+        0,
+        help="Largest number of batches sampled ahead together by the stores belady and packed.",
+        rule=COUNT_OR_NONE,
+        panel="Storage",
+        metavar="N",
+        shown="what --disk has room for",
+    )
     ordered: bool = option(
         False,
         help="Deliver batches in order with --store shared, so that results repeat exactly.",

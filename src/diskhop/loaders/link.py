@@ -69,8 +69,9 @@ class LinkNeighborLoader(PlannedLoader):
     input_id: whole numbers that batches give as input_id of their links; default: as above.
 
     Everything else is as in NeighborLoader: replace, subgraph_type, temporal_strategy, weight_attr, directed,
-    batch_size (links), shuffle, drop_last, custom_cls, transform, memory, store, engine, cache, pinned, disk, scratch,
-    ordered, threads, seed, out_dtype, features, loader_arguments; passes, loader(positions), data and dataset.
+    batch_size (links), shuffle, drop_last, custom_cls, transform, memory, store, engine, cache, neighbor_cache, pinned,
+    disk, superbatch, scratch, ordered, threads, seed, out_dtype, features, loader_arguments; passes, loader(positions),
+    data and dataset.
 
     Raises ConfigError for unsupported arguments, and BudgetError with the smallest memory that works.
     """
@@ -105,8 +106,10 @@ class LinkNeighborLoader(PlannedLoader):
         memory: Budget | int | str | None = None,
         store: str | None = None,
         cache: int | str | None = None,
+        neighbor_cache: int | str | None = None,
         pinned: str | None = None,
         disk: int | str | None = None,
+        superbatch: int | None = None,
         scratch: PathLike[str] | str | None = None,
         ordered: bool = False,
         engine: str | None = None,
@@ -137,8 +140,10 @@ class LinkNeighborLoader(PlannedLoader):
             memory=memory,
             store=store,
             cache=cache,
+            neighbor_cache=neighbor_cache,
             pinned=pinned,
             disk=disk,
+            superbatch=superbatch,
             scratch=scratch,
             ordered=ordered,
             engine=engine,

@@ -76,8 +76,10 @@ class NeighborLoader(PlannedLoader):
     memory: a Budget, bytes, or a size such as '2GB'; default: half of the free memory.
     store, engine: strategies by name; default: chosen by predicted cost.
     cache: bytes of the memory for rows kept between batches (stores 'static', 'belady', 'shared' and 'packed').
+    neighbor_cache: bytes of the neighbour lists that stay in memory; the others are read from disk. Default: chosen.
     pinned: how 'static' and 'packed' choose the rows to cache, by 'degree' or 'accesses'.
     disk: bytes for batches that 'belady' samples ahead and 'packed' packs; default: half of the free space.
+    superbatch: batches that those sample ahead together at most; default: as many as `disk` has room for.
     scratch: folder for those batches; default: DATASET/derived.
     ordered: True for batches in order from the store 'shared' too, which otherwise delivers them as they finish.
     threads: CPU threads; default: chosen.
@@ -143,8 +145,10 @@ class NeighborLoader(PlannedLoader):
         memory: Budget | int | str | None = None,
         store: str | None = None,
         cache: int | str | None = None,
+        neighbor_cache: int | str | None = None,
         pinned: str | None = None,
         disk: int | str | None = None,
+        superbatch: int | None = None,
         scratch: PathLike[str] | str | None = None,
         ordered: bool = False,
         engine: str | None = None,
@@ -178,8 +182,10 @@ class NeighborLoader(PlannedLoader):
             memory=memory,
             store=store,
             cache=cache,
+            neighbor_cache=neighbor_cache,
             pinned=pinned,
             disk=disk,
+            superbatch=superbatch,
             scratch=scratch,
             ordered=ordered,
             engine=engine,

@@ -37,11 +37,13 @@ class LoaderSettings:
     seed: int
     out_dtype: torch.dtype | None
     features: str | None
+    neighbor_cache: int | str | None = None
+    superbatch: int | None = None
 
     def check(self, loader: str, **options: Any) -> None:
         """Raise ConfigError for wrong types and values. loader: name of the class. options: more of SampledConfig."""
         check_options({"batch_size": self.batch_size, "seed": self.seed}, loader, (SampledConfig,))
-        check_arguments(loader, SampledConfig, threads=self.threads, **options)
+        check_arguments(loader, SampledConfig, threads=self.threads, superbatch=self.superbatch, **options)
         require_flags(
             shuffle=False if self.shuffle is None else self.shuffle, drop_last=self.drop_last, ordered=self.ordered
         )
@@ -53,6 +55,8 @@ class LoaderSettings:
         """Return the choices of a Workload."""
         return {
             "cache_bytes": size_of("cache", self.cache),
+            "neighbor_cache_bytes": size_of("neighbor_cache", self.neighbor_cache) or None,
+            "superbatch": None if self.superbatch is None else int(self.superbatch) or None,
             "disk_bytes": size_of("disk", self.disk),
             "scratch": path_of("scratch", self.scratch),
             "store": self.store,

@@ -26,10 +26,19 @@ class ListsPlan(NamedTuple):
     cache_bytes: int = 0
 
 
-def plan_lists(room: StoreRoom, files: TopologyFiles, sizes: BatchSizes, most_bytes: int | None = None) -> ListsPlan:
+def plan_lists(
+    room: StoreRoom,
+    files: TopologyFiles,
+    sizes: BatchSizes,
+    most_bytes: int | None = None,
+    wished_bytes: int | None = None,
+) -> ListsPlan:
     """Take memory for the neighbour lists. More threads sample if lists stay on the disk: room.sampling_threads.
 
     most_bytes: memory for lists at most; the rest is worth more to rows. None: all that is left.
+    wished_bytes: bytes of the lists that stay in memory, as --neighbor-cache says; None: as many as fit.
+
+    Raises BudgetError, naming the smallest budget that works, if wished_bytes do not fit.
     """
     columns = columns_bytes(files.columns, "memory")
     topology = topology_bytes(files, "memory")
@@ -38,7 +47,10 @@ def plan_lists(room: StoreRoom, files: TopologyFiles, sizes: BatchSizes, most_by
     shared_by = room.num_processes
     most_left_bytes = shared_by * room.left_bytes
     left_bytes = most_left_bytes if most_bytes is None else min(most_left_bytes, most_bytes)
-    if in_memory_bytes <= left_bytes:
+    wishes_all = wished_bytes is not None and wished_bytes >= list_bytes(files)
+    if wishes_all:
+        room.require_also({"topology": topology, **columns}, shared=("topology", *columns))
+    if wishes_all or (wished_bytes is None and in_memory_bytes <= left_bytes):
         room.shared |= {"topology", *columns}
         _take(room, topology, columns)
         room.reasons.append(f"Topology in memory: {format_bytes(in_memory_bytes)}")
@@ -46,38 +58,61 @@ def plan_lists(room: StoreRoom, files: TopologyFiles, sizes: BatchSizes, most_by
     columns = columns_bytes(files.columns, "cached")
     # The cache takes all memory left except for wide staging, because the last lists that it holds are used least.
     others_bytes = STAGING_BYTES - SMALLEST_STAGING_BYTES + sum(columns.values())
-    room_bytes = left_bytes - shared_by * others_bytes
-    block_bytes = 2 * buffer_bytes(sizes.block_bytes)  # per thread: in the channel, and before it
-    fewest = room.sampling_threads
-    best = None
-    for num_threads in range(fewest, max(fewest, _MOST_SHARING_READS) + 1):
-        working_bytes = num_threads * sizes.hop_read_bytes
-        working_bytes += (num_threads - fewest) * (sizes.workspace_bytes + block_bytes)
-        cache_bytes = room_for_lists(files, room_bytes - shared_by * working_bytes, shared_by)
-        if cache_bytes < 0:
-            break
-        # Measured: threads that sample at the same time share reads, and save by the root of their number.
-        bytes_read = max(0, list_bytes(files) - cache_bytes) / math.sqrt(num_threads)
-        if best is None or bytes_read < best[0]:
-            best = bytes_read, cache_bytes, num_threads
+    if wished_bytes is not None:
+        others_bytes = sum(columns.values())
+        least = {"topology": cached_topology_bytes(files, wished_bytes, shared_by), **columns}
+        least["sampling"] = room.sampling_threads * sizes.hop_read_bytes
+        room.require_also(least, shared=("topology",))
+    best = _share_reads(room, files, sizes, left_bytes - shared_by * others_bytes, wished_bytes)
     too_large = f"{format_bytes(in_memory_bytes)} do not fit next to two batches"
     if left_bytes < most_left_bytes:
         too_large = f"{format_bytes(in_memory_bytes)} would leave less for rows, which save more (predicted)"
     if best is None:
         room.reasons.append(f"Topology memory-mapped: {too_large}")
         return ListsPlan("mapped")
-    _, cache_bytes, num_threads = best
-    more_threads = num_threads - fewest
+    cache_bytes, num_threads = best
+    more_threads = num_threads - room.sampling_threads
     room.shared.add("topology")
     _take(room, cached_topology_bytes(files, cache_bytes, shared_by), columns)
     room.take("sampling", num_threads * sizes.hop_read_bytes + more_threads * sizes.workspace_bytes)
-    room.take("sampled ahead", more_threads * block_bytes)
+    room.take("sampled ahead", more_threads * _thread_block_bytes(sizes))
     room.sampling_threads = num_threads
     share = f"; {num_threads} sampling threads share reads" if num_threads > 1 else ""
-    room.reasons.append(
-        f"Topology cached: {too_large}; {format_bytes(cache_bytes)} cache the most useful neighbour lists{share}"
-    )
+    why = f"{too_large}; {format_bytes(cache_bytes)} cache the most useful neighbour lists"
+    if wished_bytes is not None:
+        why = f"{format_bytes(cache_bytes)} of the most useful neighbour lists (--neighbor-cache)"
+    room.reasons.append(f"Topology cached: {why}{share}")
     return ListsPlan("cached", cache_bytes)
+
+
+def _share_reads(
+    room: StoreRoom, files: TopologyFiles, sizes: BatchSizes, room_bytes: int, wished_bytes: int | None
+) -> tuple[int, int] | None:
+    """Return the bytes of cached lists and the threads that sample, for the fewest bytes read; None if none fit."""
+    shared_by, fewest = room.num_processes, room.sampling_threads
+    best: tuple[float, int, int] | None = None
+    for num_threads in range(fewest, max(fewest, _MOST_SHARING_READS) + 1):
+        working_bytes = num_threads * sizes.hop_read_bytes
+        working_bytes += (num_threads - fewest) * (sizes.workspace_bytes + _thread_block_bytes(sizes))
+        left_bytes = room_bytes - shared_by * working_bytes
+        if wished_bytes is None:
+            cache_bytes = usable_bytes = room_for_lists(files, left_bytes, shared_by)
+        else:
+            fits = cached_topology_bytes(files, wished_bytes, shared_by) <= left_bytes
+            # Memory that would save more as a cache of lists than as another thread is left to rows.
+            cache_bytes, usable_bytes = wished_bytes if fits else -1, wished_bytes - shared_by * working_bytes
+        if cache_bytes < 0:
+            break
+        # Measured: threads that sample at the same time share reads, and save by the root of their number.
+        bytes_read = max(0, list_bytes(files) - usable_bytes) / math.sqrt(num_threads)
+        if best is None or bytes_read < best[0]:
+            best = bytes_read, cache_bytes, num_threads
+    return None if best is None else best[1:]
+
+
+def _thread_block_bytes(sizes: BatchSizes) -> int:
+    """Bytes of the blocks of a sampling thread: one in the channel, and one before it."""
+    return 2 * buffer_bytes(sizes.block_bytes)
 
 
 def _take(room: StoreRoom, topology: int, columns: Mapping[str, int]) -> None:

@@ -62,7 +62,9 @@ def prepares_ahead(workload: Workload, plan: SampledPlan) -> bool:
         return False
     if workload.reuse:
         return True
-    if workload.disk_bytes is None or workload.epochs < _FEWEST_EPOCHS_AHEAD:
+    # --superbatch asks for superbatches.
+    is_bounded = workload.disk_bytes is not None and workload.superbatch is None
+    if not is_bounded or workload.epochs < _FEWEST_EPOCHS_AHEAD:
         return False
     # Superbatches of the plan are as long as two of them fit the disk.
     return 2 * plan.share.superbatch >= workload.num_batches * workload.epochs
@@ -147,7 +149,7 @@ class Simulation:
         """
         plan, epochs = option.plan, self._workload.epochs
         assert plan is not None
-        if self.trace.lists is None or not kind.is_bounded:
+        if self.trace.lists is None or not kind.is_bounded or workload.neighbor_cache_bytes is not None:
             return []
         self._fastest = min(self._fastest, option.seconds(epochs))
         if plan.topology == "mapped" or option.seconds(epochs) > _MOST_GAINED * self._fastest:

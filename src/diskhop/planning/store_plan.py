@@ -200,4 +200,5 @@ class _StorePlanning:
         }
 
     def _take_lists(self, room: StoreRoom) -> None:
-        self.lists = plan_lists(room, self.files, self._sizes, self._lists_bytes)
+        wished_bytes = self._workload.neighbor_cache_bytes
+        self.lists = plan_lists(room, self.files, self._sizes, self._lists_bytes, wished_bytes)

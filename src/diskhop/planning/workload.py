@@ -29,6 +29,8 @@ class Workload:
     seed: random seed of the run.
     store, engine, threads: the options of these names.
     cache_bytes: memory for rows that stay between batches.
+    neighbor_cache_bytes: memory for neighbour lists that stay in memory.
+    superbatch: batches sampled ahead together at most.
     disk_bytes, scratch: disk space for batches sampled ahead, and their folder.
     pinned, holds_while_waiting: see SampledPlan.
     epochs: epochs of the run.
@@ -52,6 +54,8 @@ class Workload:
     engine: str | None = None
     threads: int | None = None
     cache_bytes: int | None = None
+    neighbor_cache_bytes: int | None = None
+    superbatch: int | None = None
     disk_bytes: int | None = None
     scratch: str | None = None
     pinned: str | None = None
@@ -92,6 +96,7 @@ def store_wishes(
         scratch=scratch_path(dataset.path, workload.scratch),
         cache_bytes=workload.cache_bytes,
         disk_bytes=workload.disk_bytes,
+        superbatch=workload.superbatch,
         prepared=workload.prepared,
         pins_first_rows=not workload.device_bytes
         and not counts_accesses(dataset, kind.name, workload.pinned or PINNED[0]),
@@ -112,6 +117,7 @@ def for_store(workload: Workload, kind: StoreKind) -> Workload:
         store=kind.name,
         cache_bytes=workload.cache_bytes if "cache" in kind.uses else None,
         disk_bytes=workload.disk_bytes if "disk" in kind.uses else None,
+        superbatch=workload.superbatch if "superbatch" in kind.uses else None,
         scratch=workload.scratch if "scratch" in kind.uses else None,
         pinned=workload.pinned if "pinned" in kind.uses else None,
         prepared=workload.prepared if kind.find_prepared is not None else None,
@@ -125,6 +131,7 @@ def why_not(dataset: Dataset, workload: Workload, store: str) -> str:
     for option, value in (
         ("cache", workload.cache_bytes),
         ("disk", workload.disk_bytes),
+        ("superbatch", workload.superbatch),
         ("scratch", workload.scratch),
         ("pinned", workload.pinned),
     ):

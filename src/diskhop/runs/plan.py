@@ -18,6 +18,7 @@ def plan_run(
     preset: str | None = None,
     memory: int | str | None = None,
     cache: int | str | None = None,
+    neighbor_cache: int | str | None = None,
     disk: int | str | None = None,
     device_memory: int | str | None = None,
     processes: int = 1,
@@ -30,7 +31,9 @@ def plan_run(
     Measures the disk, once for each, and the model on a few batches. Raises ConfigError; BudgetError where no way fits.
     """
     require(processes >= 1, "processes", "at least 1", processes, "for example --processes 2")
-    options.update(parse_sizes(memory=memory, cache=cache, disk=disk, device_memory=device_memory))
+    options.update(
+        parse_sizes(memory=memory, cache=cache, neighbor_cache=neighbor_cache, disk=disk, device_memory=device_memory)
+    )
     opened = as_dataset(dataset)
     resolved = find_kind(options.get("model"), options.get("task"), opened).resolve(opened, options, preset)
     return kind_of(resolved.config).rank(opened, resolved.config, resolved.task, processes)

@@ -41,6 +41,7 @@ def train(
     resume: bool = False,
     memory: int | str | None = None,
     cache: int | str | None = None,
+    neighbor_cache: int | str | None = None,
     disk: int | str | None = None,
     device_memory: int | str | None = None,
     callbacks: Sequence[Callback] = (),
@@ -53,15 +54,17 @@ def train(
     config: a file with options, such as a run's config.toml; those given here win, and the file's over the preset's.
     out: the RUN folder, new or empty; None leaves nothing on disk.
     resume: continue the run in `out` from its last epoch, with the options in its config.toml.
-    memory, cache, disk, device_memory: bytes or a size such as '2GB', for the options memory_bytes, cache_bytes,
-        disk_bytes and device_memory_bytes.
+    memory, cache, neighbor_cache, disk, device_memory: bytes or a size such as '2GB', for the options memory_bytes,
+        cache_bytes, neighbor_cache_bytes, disk_bytes and device_memory_bytes.
     callbacks: hear of the run and may end it; see Callback.
     options: those of SampledConfig, HopConfig, TypedConfig or LinkConfig; the others are chosen, and
         Callback.configured gets the reasons.
 
     Processes that torchrun started train together. Rank 0 chooses options for all, and alone has `out` and `callbacks`.
     """
-    options.update(parse_sizes(memory=memory, cache=cache, disk=disk, device_memory=device_memory))
+    options.update(
+        parse_sizes(memory=memory, cache=cache, neighbor_cache=neighbor_cache, disk=disk, device_memory=device_memory)
+    )
     trained: Trained = _start(NODE, dataset, options, preset, config, out, resume, callbacks)
     return trained
 

@@ -305,7 +305,7 @@ def simulate(scenario: Scenario) -> Prediction:
 KIND = StoreKind(
     name="belady",
     simplicity=4,
-    uses=frozenset({"cache", "disk", "scratch"}),
+    uses=frozenset({"cache", "disk", "superbatch", "scratch"}),
     open=BeladyStore,
     divide=divide,
     simulate=simulate,

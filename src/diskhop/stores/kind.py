@@ -40,7 +40,7 @@ class StoreKind:
 
     name: the value of --store.
     simplicity: rank among equally fast stores; the lowest is chosen.
-    uses: options that have an effect: 'cache', 'disk', 'scratch', 'pinned', 'ordered'.
+    uses: options that have an effect: 'cache', 'disk', 'superbatch', 'scratch', 'pinned', 'ordered'.
     open: opens the store on a table.
     divide: reserves its memory by name and says why. Raises BudgetError, naming the smallest budget that works.
     simulate: predicts an epoch on a short trace, without I/O.

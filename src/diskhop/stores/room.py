@@ -33,6 +33,7 @@ class StoreWishes:
 
     cache_bytes: memory for rows that stay between batches.
     disk_bytes: disk space for batches sampled ahead.
+    superbatch: batches sampled ahead together at most.
     scratch: folder for the run's temporary files.
     prepared: batches prepared before the run.
     pins_first_rows: the rows to pin are the first ones of the table.
@@ -44,6 +45,7 @@ class StoreWishes:
     scratch: Path
     cache_bytes: int | None = None
     disk_bytes: int | None = None
+    superbatch: int | None = None
     prepared: PreparedBatches | None = None
     pins_first_rows: bool = False
     is_lent: bool = False
@@ -108,6 +110,8 @@ class StoreRoom:
         self._batch_bytes = self.block_bytes + rows_bytes
         self._take_lists = take_lists
         self._names: tuple[str, ...] = ()
+        # Bytes that were required, by name.
+        self._required: dict[str, int] = {}
         self.in_flight: BatchesInFlight
 
     @property
@@ -153,7 +157,8 @@ class StoreRoom:
         self.reserved.update(smallest)
         self.reserved["mini-batches in flight"] = self.in_flight.num_bytes
         self.reserved["staging"] = SMALLEST_STAGING_BYTES
-        self._budget.require(self.reserved, self.shared)
+        self._required = dict(self.reserved)
+        self._budget.require(self._required, self.shared)
         self._left_bytes = self._budget.left_after(self.reserved, self.shared)
         # Lists come first, because every batch draws from them; wide staging keeps the disk busy.
         self._take_lists(self)
@@ -165,9 +170,9 @@ class StoreRoom:
 
         Raises BudgetError, naming the smallest budget that works.
         """
-        wanted = {**self.reserved, "feature stores": num_bytes}
-        self._budget.require(wanted, self.shared)
-        self._left_bytes = self._budget.left_after(wanted, self.shared)
+        self._required = {**self.reserved, "feature stores": num_bytes}
+        self._budget.require(self._required, self.shared)
+        self._left_bytes = self._budget.left_after(self._required, self.shared)
         self._take_lists(self)
 
     def adopt(self, parts: Sequence[StoreRoom]) -> None:
@@ -180,6 +185,14 @@ class StoreRoom:
         """Add bytes that are left to a name."""
         self.reserved[name] = self.reserved.get(name, 0) + num_bytes
         self._left_bytes -= num_bytes * (1 if name in self.shared else self.num_processes)
+
+    def require_also(self, more: Mapping[str, int], shared: Collection[str] = ()) -> None:
+        """Raise BudgetError, naming the smallest budget that works, if more bytes by name do not fit as well.
+
+        shared: names of those of which all processes have one copy.
+        """
+        wanted = {**self._required, **{name: self._required.get(name, 0) + more[name] for name in more}}
+        self._budget.require(wanted, self.shared | set(shared))
 
     def grow_in_flight(self, most_in_flight: int) -> None:
         """Take memory for up to most_in_flight batches."""
@@ -223,6 +236,8 @@ def keep_rows(table: Table, room: StoreRoom, wishes: StoreWishes, reserves: Rese
 def choose_superbatch(room: StoreRoom, wishes: StoreWishes, bytes_per_batch: int) -> int:
     """Return how many batches are sampled ahead at once: two superbatches share the disk (Ginex, section 3.5).
 
+    No more than --superbatch, if it is given, and no more than the disk has room for.
+
     Raises ConfigError if the disk has no room for one batch.
     """
     disk_bytes, source = wishes.disk_bytes, ""
@@ -236,5 +251,7 @@ def choose_superbatch(room: StoreRoom, wishes: StoreWishes, bytes_per_batch: int
             f"use --disk {-(-smallest_bytes // 1_000_000)}MB or more, or --scratch on another disk"
         )
     of_disk = f"{format_bytes(disk_bytes)} on disk{source}"
+    if wishes.superbatch is not None and wishes.superbatch <= superbatch:
+        superbatch, of_disk = wishes.superbatch, "--superbatch"
     room.reasons.append(f"Sampling up to {superbatch} batches ahead (two superbatches, {of_disk})")
     return superbatch

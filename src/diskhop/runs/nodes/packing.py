@@ -169,6 +169,7 @@ def pack(
     config: Path | str | None = None,
     memory: int | str | None = None,
     cache: int | str | None = None,
+    neighbor_cache: int | str | None = None,
     disk: int | str | None = None,
     executor: str = "",
     workers: int | None = None,
@@ -183,7 +184,7 @@ def pack(
     disk.
     """
     callback = Callbacks(callbacks)
-    options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
+    options.update(parse_sizes(memory=memory, cache=cache, neighbor_cache=neighbor_cache, disk=disk))
     source = find_run_source(dataset, options, {NODE: SampledConfig, HOP: HopConfig}, config=config)
     opened = source.dataset
     if options.setdefault("store", KIND.name) != KIND.name:

@@ -69,6 +69,8 @@ def workload_of(
         engine=None if config.engine == AUTO else config.engine,
         threads=config.threads,
         cache_bytes=config.cache_bytes or None,
+        neighbor_cache_bytes=config.neighbor_cache_bytes or None,
+        superbatch=config.superbatch or None,
         disk_bytes=config.disk_bytes or None,
         scratch=_scratch_of_store(config),
         pinned=config.pinned or None,

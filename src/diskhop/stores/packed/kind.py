@@ -11,7 +11,7 @@ from diskhop.stores.packed.store import PackedStore
 KIND = StoreKind(
     name="packed",
     simplicity=5,
-    uses=frozenset({"cache", "disk", "scratch", "pinned"}),
+    uses=frozenset({"cache", "disk", "superbatch", "scratch", "pinned"}),
     open=PackedStore,
     divide=divide,
     simulate=simulate,
