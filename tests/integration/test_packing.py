@@ -184,6 +184,36 @@ def test_a_smaller_cache_than_the_layout_was_made_for_does_not_use_it(dataset: D
     assert any("--cache 1 KB" in reason and "is not used" in reason for reason in told.reasons)
 
 
+def test_a_named_disk_bounds_a_layout_that_is_found(dataset: Dataset, tmp_path: Path) -> None:
+    # Without a size half of the disk is free: every batch has its own rows.
+    layout = pack_small(dataset, tmp_path).layout
+    assert not layout.has_shared_rows
+    taken = layout.num_bytes
+    assert taken <= sum(path.stat().st_size for path in layout.path.iterdir())
+    reasons = {}
+    for disk_bytes in (taken, taken - 1):
+        told = Told()
+        run_losses(dataset, store="packed", scratch=str(tmp_path), epochs=1, disk_bytes=disk_bytes, callbacks=[told])
+        reasons[disk_bytes] = [reason for reason in told.reasons if str(layout.path) in reason]
+    assert reasons[taken][0].startswith("Using ")
+    (refusal,) = reasons[taken - 1]
+    needed = f"use --disk {-(-taken // 1_000_000)}MB to train from it"
+    assert f"{layout.path} is not used: it takes " in refusal
+    assert refusal.endswith(needed)
+    # A size that it fits finds it again; a smaller one packs anew, within it.
+    options = {**OPTIONS, "scratch": str(tmp_path)}
+    assert pack(dataset, **options, disk=taken).layout == layout
+    smaller = pack(dataset, **options, disk="2MB").layout
+    assert smaller.num_bytes <= 2_000_000 < taken
+    # More disk avoids shared rows, and training then takes the layout without.
+    shutil.rmtree(layout.path)
+    larger = pack(dataset, **options, disk="10MB").layout
+    assert (smaller.has_shared_rows, larger.has_shared_rows) == (True, False)
+    told = Told()
+    run_losses(dataset, store="packed", scratch=str(tmp_path), epochs=1, callbacks=[told])
+    assert any(f"packed in {larger.path}" in reason for reason in told.reasons)
+
+
 def test_a_dataset_made_again_has_no_use_for_an_old_layout(tmp_path: Path) -> None:
     old = small_graph(tmp_path / "graph")
     path = pack_small(old, tmp_path / "scratch").layout.path

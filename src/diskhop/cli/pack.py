@@ -35,12 +35,11 @@ def pack(
             dataset, preset=preset, config=config, executor=executor, workers=workers, callbacks=[terminal], **given
         )
     layout = packed.layout
-    num_bytes = sum(epoch.num_bytes for epoch in layout.epochs) + layout.num_held * layout.row_bytes
     if as_json:
         print_json(
             {
                 "path": str(layout.path),
-                "bytes": num_bytes,
+                "bytes": layout.num_bytes,
                 "rows_in_memory": layout.num_held,
                 "epochs": [asdict(epoch) for epoch in layout.epochs],
                 "preparation": packed.steps,
@@ -52,7 +51,7 @@ def pack(
     per_epoch = f"{seconds:.1f} s, {seconds / len(layout.epochs):.1f} s per epoch"
     print_pairs(
         [
-            ("packed" if packed.steps else "packed before", f"{layout.path}, {format_bytes(num_bytes)}"),
+            ("packed" if packed.steps else "packed before", f"{layout.path}, {format_bytes(layout.num_bytes)}"),
             ("epochs", f"{len(layout.epochs)}, {num_batches:,} batches"),
             ("rows in memory", f"{layout.num_held:,}"),
             *([("took", per_epoch)] if packed.steps else []),

@@ -203,9 +203,11 @@ def pack(
     opened, _ = with_clusters(opened, resolved, budget, callback.prepared)
     workload = training_workload(resolved, task.seeds, task.held, opened.num_nodes)
     samples = run_samples(resolved, task.seeds.train, opened.num_nodes)
-    if resolved.disk_bytes == 0 and opened.features() is not None:
+    if opened.features() is not None:
         layout, _ = _find_layout(opened, resolved, samples)
-        if layout is not None and len(layout.epochs) >= len(samples.epochs):
+        # A larger --disk than the layout was made for may pack without shared rows.
+        is_enough = layout is not None and (resolved.disk_bytes == 0 or not layout.has_shared_rows)
+        if layout is not None and is_enough and len(layout.epochs) >= len(samples.epochs):
             return Packed(layout, [])
     plan = choose_plan(opened, workload, budget)
     callback.planned(plan)
@@ -251,13 +253,17 @@ def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:
 
 
 def _find_layout(dataset: Dataset, config: SampledConfig, samples: Samples) -> tuple[Layout | None, list[str]]:
-    """Return the layout with most of a run's epochs, and why others are not used."""
+    """Return the layout with most of a run's epochs, and why others are not used.
+
+    Of equals the one with the shortest segments, which reads the fewest unwanted bytes. --cache and --disk bound what
+    a layout keeps in memory and takes on the disk.
+    """
     table = dataset.features()
     assert table is not None
     manifests = sorted(scratch_path(dataset.path, config.scratch).glob(f"packed-*/{LAYOUT_FILE}"))
     # Hashing an epoch's order costs more than all else here, so only where there are layouts.
     settings = [samples.settings(dataset, epoch) for epoch in samples.epochs] if manifests else []
-    best: tuple[int, Layout] | None = None
+    best: tuple[int, int, Layout] | None = None
     reasons = []
     for manifest in manifests:
         try:
@@ -272,6 +278,10 @@ def _find_layout(dataset: Dataset, config: SampledConfig, samples: Samples) -> t
         elif config.cache_bytes and held_bytes > config.cache_bytes:
             needed = f"{format_bytes(held_bytes)} of rows in memory, --cache {format_bytes(config.cache_bytes)}"
             reasons.append(f"{layout.path} is not used: it is for {needed}")
-        elif best is None or num_found > best[0]:
-            best = num_found, layout
-    return (None if best is None else best[1]), reasons
+        elif config.disk_bytes and layout.num_bytes > config.disk_bytes:
+            needed = f"{format_bytes(layout.num_bytes)}, --disk {format_bytes(config.disk_bytes)}"
+            enough = f"use --disk {-(-layout.num_bytes // 1_000_000)}MB to train from it"
+            reasons.append(f"{layout.path} is not used: it takes {needed}; {enough}")
+        elif best is None or (num_found, -layout.longest_segment) > best[:2]:
+            best = num_found, -layout.longest_segment, layout
+    return (None if best is None else best[2]), reasons

@@ -79,9 +79,19 @@ class Layout:
         return max(epoch.most_own_rows for epoch in self.epochs)
 
     @property
+    def num_bytes(self) -> int:
+        """Bytes on disk of the packed epochs and the resident rows."""
+        return sum(epoch.num_bytes for epoch in self.epochs) + self.num_held * self.row_bytes
+
+    @property
     def has_shared_rows(self) -> bool:
         """Whether batches of any epoch share rows on the disk."""
-        return any(epoch.segment > 1 for epoch in self.epochs)
+        return self.longest_segment > 1
+
+    @property
+    def longest_segment(self) -> int:
+        """Batches that share rows at most."""
+        return max(epoch.segment for epoch in self.epochs)
 
     def find_epoch(self, settings: TraceSettings) -> PackedEpoch | None:
         """Return the epoch with these batches; None if it is not here."""
