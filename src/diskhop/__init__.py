@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from diskhop.loaders.hops import HopLoader
     from diskhop.loaders.link import LinkNeighborLoader
     from diskhop.loaders.neighbor import NeighborLoader
+    from diskhop.loaders.packed import PackedLoader
     from diskhop.loaders.pyg_stores import PygStores
     from diskhop.loaders.saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler
     from diskhop.loaders.shadow import ShaDowKHopSampler
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from diskhop.runs.evaluate.run import evaluate_run
     from diskhop.runs.export import export_embeddings
     from diskhop.runs.neighbors import neighbors
+    from diskhop.runs.nodes.pack_samples import pack_samples
     from diskhop.runs.nodes.packing import pack
     from diskhop.runs.plan import plan_run
     from diskhop.runs.predict.plan import plan_prediction
@@ -48,6 +50,7 @@ __all__ = [
     "HopLoader",
     "LinkNeighborLoader",
     "NeighborLoader",
+    "PackedLoader",
     "PathSpec",
     "PropagationSpec",
     "PygStores",
@@ -62,6 +65,7 @@ __all__ = [
     "neighbors",
     "open_dataset",
     "pack",
+    "pack_samples",
     "plan_prediction",
     "plan_run",
     "predict",
@@ -85,6 +89,7 @@ _LAZY = {
     "HopLoader": "diskhop.loaders.hops",
     "LinkNeighborLoader": "diskhop.loaders.link",
     "NeighborLoader": "diskhop.loaders.neighbor",
+    "PackedLoader": "diskhop.loaders.packed",
     "PathSpec": "diskhop.hops.paths",
     "PropagationSpec": "diskhop.hops.spec",
     "PygStores": "diskhop.loaders.pyg_stores",
@@ -98,6 +103,7 @@ _LAZY = {
     "neighbors": "diskhop.runs.neighbors",
     "open_dataset": "diskhop.dataset.dataset",
     "pack": "diskhop.runs.nodes.packing",
+    "pack_samples": "diskhop.runs.nodes.pack_samples",
     "plan_prediction": "diskhop.runs.predict.plan",
     "plan_run": "diskhop.runs.plan",
     "predict": "diskhop.predicting.call",

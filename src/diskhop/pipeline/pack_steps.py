@@ -36,8 +36,11 @@ from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds, SampledBatch, Table
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, run_tasks
+from diskhop.sampling.cached_topology import AnyTopology
+from diskhop.sampling.given_samples import GivenSamples
 from diskhop.sampling.open import open_plan_topology
 from diskhop.sampling.samplers import open_sampler
+from diskhop.sampling.topology import Topology
 from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, aligned, slot_bytes_for
 from diskhop.stores.packed.layout import (
     HELD_FILE,
@@ -69,11 +72,13 @@ class Samples:
     pass_of: returns the pass of an epoch.
     epochs: epochs to pack.
     num_batches: batches per epoch.
+    given: files of batches that were sampled elsewhere; None: they are sampled.
     """
 
     pass_of: Callable[[int], Pass]
     epochs: tuple[int, ...]
     num_batches: int
+    given: GivenSamples | None = None
 
     def settings(self, dataset: Dataset, epoch: int) -> TraceSettings:
         """Everything that determines an epoch's batches."""
@@ -181,12 +186,7 @@ class LayoutBuilder:
         wanted, num_batches = samples.pass_of(epoch), samples.num_batches
         bytes_read = 0
         with open_plan_topology(self.dataset, self.plan, tools.engine, self.budget, tools.pool) as topology:
-            sampler = open_sampler(topology, wanted.sampler, wanted.seed, tools.pool)
-
-            def sample(number: int) -> SampledBatch:
-                seeds = wanted.seeds_of(number)
-                return sampler.sample(seeds.rows, purpose=wanted.purpose, epoch=epoch, number=number, times=seeds.times)
-
+            sample = self._draws(wanted, topology) if samples.given is None else self._reads(wanted, topology)
             settings, num_nodes = self.settings[epoch], topology.num_nodes
             with TraceWriter(path, settings, num_nodes, tools.engine, tools.pool, range(num_batches)) as writer:
                 for batch in _in_order(sample, num_batches, self.plan.sampling_threads):
@@ -196,6 +196,23 @@ class LayoutBuilder:
                 writer.finish()
                 num_bytes = writer.num_bytes
         self._note(f"sample epoch {epoch}", time.perf_counter() - started, bytes_read, num_bytes)
+
+    def _draws(self, wanted: Pass, topology: AnyTopology) -> Callable[[int], SampledBatch]:
+        """Return what samples a batch of a pass by its number."""
+        sampler = open_sampler(topology, wanted.sampler, wanted.seed, self.tools.pool)
+
+        def sample(number: int) -> SampledBatch:
+            seeds, epoch = wanted.seeds_of(number), wanted.epoch
+            return sampler.sample(seeds.rows, purpose=wanted.purpose, epoch=epoch, number=number, times=seeds.times)
+
+        return sample
+
+    def _reads(self, wanted: Pass, topology: AnyTopology) -> Callable[[int], SampledBatch]:
+        """Return what reads a batch that was sampled elsewhere by its number."""
+        given, id_map = self.samples.given, self.dataset.id_map()
+        assert given is not None
+        assert isinstance(topology, Topology)
+        return lambda number: given.read(wanted.epoch, number, topology, id_map)
 
     def _choose_resident(self, traces: Mapping[int, Path], path: Path) -> None:
         """Write the ids of the rows that all epochs access most: memory saves the most reads there."""

@@ -200,5 +200,9 @@ class _StorePlanning:
         }
 
     def _take_lists(self, room: StoreRoom) -> None:
+        if self._workload.is_given:
+            self.lists = ListsPlan("mapped")
+            room.reasons.append("Topology memory-mapped: batches are read, not sampled")
+            return
         wished_bytes = self._workload.neighbor_cache_bytes
         self.lists = plan_lists(room, self.files, self._sizes, self._lists_bytes, wished_bytes)

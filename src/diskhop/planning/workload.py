@@ -39,6 +39,7 @@ class Workload:
     ordered: batches must arrive in order, whatever the store.
     reads_lent_rows: the consumer can read rows in the store's memory, see MiniBatch.
     prepared: batches prepared before the run, for a store that can replay them.
+    is_given: all batches are read from files, so that no neighbour list is needed.
     also_held: other graph data that the caller keeps in memory, as bytes by name.
     held_once: names of that of which all processes of the machine have one copy.
     num_ranks: processes on all machines that share out the batches; None: those that share the budget.
@@ -66,6 +67,7 @@ class Workload:
     ordered: bool = False
     reads_lent_rows: bool = False
     prepared: PreparedBatches | None = None
+    is_given: bool = False
     also_held: Mapping[str, int] = field(default_factory=dict)
     held_once: frozenset[str] = frozenset()
     num_ranks: int | None = None
