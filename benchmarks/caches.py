@@ -84,6 +84,7 @@ def run_belady(trace: list[NodeIds], num_rows: int, capacity: int) -> dict[str, 
     return {
         "look_back_seconds": looked_back - started,
         "seconds": ended - started,
+        "num_filled": num_filled,
         "rows_read": num_filled + sum(map(len, trace)) - num_hits,
     }
 

@@ -11,13 +11,14 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from diskhop.dataset.dataset import open_dataset
+from baseline_stores import OneByOne, reading_pages
+from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.errors import ConfigError
 from diskhop.runs.callbacks import BatchProgress, Callback
@@ -25,19 +26,25 @@ from diskhop.runs.nodes.packing import pack
 from diskhop.runs.start import train
 from diskhop.stores.stores import STORES
 from fetching import kernel_bytes_read
+from marius_system import SMALLEST_FRACTION, Partitions, partitions_within, register_buffer
+from marius_system import STORE as BUFFER
 from stand_in import trained_by_stand_in
 from switches import without_idea
 from turns import peak_rss_bytes
 from workloads import HIDDEN, SEED
 
-# MariusGNN, which samples in partitions of the graph that it swaps, has no counterpart.
+# Stores that only these runs have.
+ONE_BY_ONE, BY_PAGES = "pread, one by one", "belady, a page per row"
 STORE_OF = {
     "in memory": "memory",
     "DiskGNN": "packed",
     "DiskGNN, streaming": "packed",
     "Ginex": "belady",
     "Ginex, a row per read": "belady",
-    "DGL-OnDisk": "pread",
+    "Ginex, a page per row": BY_PAGES,
+    "MariusGNN": BUFFER,
+    "DGL-OnDisk": ONE_BY_ONE,
+    "pread": "pread",
     "static": "static",
     "shared": "shared",
 }
@@ -76,7 +83,11 @@ def run_case(path: Path, case: Case, scratch: str) -> dict[str, Any]:
 
     The first epoch is the warm-up: seconds, reads and bytes are means over the others.
     """
-    store = STORE_OF[case.system]
+    store, dataset = STORE_OF[case.system], open_dataset(path)
+    STORES[BY_PAGES] = reading_pages(STORES["belady"], BY_PAGES)
+    STORES[ONE_BY_ONE] = replace(STORES["pread"], name=ONE_BY_ONE, open=OneByOne)
+    partitions = partitions_of(case, dataset)
+    buffers = register_buffer(partitions)
     kind = STORES[store]
     options: dict[str, Any] = {
         "model": "sage",
@@ -94,9 +105,17 @@ def run_case(path: Path, case: Case, scratch: str) -> dict[str, Any]:
         "scratch": scratch if kind.looks_ahead else "",
         "disk_bytes": case.disk_bytes,
         "reuse": case.is_packed_ahead,
+        **(partitions.options if case.system == "MariusGNN" else {}),
     }
     with trained_by_stand_in(case.step_seconds):
-        return _pack(path, options) if case.work == "pack" else _train(path, case, options)
+        result = _pack(path, options) if case.work == "pack" else _train(path, case, options)
+    return result | {"preparation_seconds": buffers[0].preparation_seconds if buffers else 0.0}
+
+
+def partitions_of(case: Case, dataset: Dataset) -> Partitions:
+    """Return MariusGNN's partitions: those resident fit in the memory of the other systems' caches."""
+    rows = case.cache_bytes / (4 * dataset.feature_dim)
+    return partitions_within(max(rows / dataset.num_nodes, SMALLEST_FRACTION), dataset.num_nodes)
 
 
 def _train(path: Path, case: Case, options: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """The systems that the Ginex paper compares (sections 5.1 and 5.3), as plans of diskhop, and a run by one.
 
 A *case* is a system with the numbers that its plan depends on. Its caches get the memory that is left, a *share* of
-that for rows and the rest for lists of neighbours. benchmarks/paper_ginex.py runs each in its own process:
-`ginex_systems.py DATASET RUN`, with case and plan as JSON; it prints the costs of the pass as JSON.
+that for rows and the rest for lists of neighbours. PyG+ has maps of the rows and of `indices`, and `indptr` in memory;
+it disables read-ahead, as section 5.1 says, and *PyG+, read-ahead* does not: maps as NumPy makes them.
+benchmarks/paper_ginex.py runs each in its own process: `ginex_systems.py DATASET RUN`, with case and plan as JSON; it
+prints the costs of the pass as JSON.
 """
 
 from __future__ import annotations
@@ -11,11 +13,16 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unittest.mock import patch
 
+import numpy as np
+
+from baseline_stores import PAGE_BYTES, PAGES_IN_FLIGHT_BYTES, reading_pages
 from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
 from diskhop.counters import FetchCounts
@@ -29,17 +36,19 @@ from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import AccessTrace, NodeRows, Purpose, SampledBatch, Table, neighbor_spec
+from diskhop.protocols import AccessTrace, NodeIds, NodeRows, Purpose, SampledBatch, Table, neighbor_spec
+from diskhop.sampling import topology, whole_files
 from diskhop.sampling.cached_topology import cached_topology_bytes
 from diskhop.sampling.seeds import SeedSet, count_batches
+from diskhop.sampling.topology import topology_bytes
 from diskhop.stores.belady import BeladyStore, belady_reserves
 from diskhop.stores.resources import StoreResources
 from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES
 from diskhop.stores.static import open_static
 from diskhop.stores.stores import STORES
 from diskhop.system.memory import default_threads
-from fetching import kernel_bytes_read, resident_bytes
-from papers import narrow, read_plan
+from fetching import kernel_bytes_read, open_plain_map, resident_bytes
+from papers import narrow, read_plan, without_features
 from turns import peak_rss_bytes
 from workloads import SEED
 
@@ -65,15 +74,17 @@ _MAPPED_THREADS_PER_CORE = 8
 # Not used by caches: room for rounding up to whole huge pages.
 _ROUNDING_BYTES = 4 << 20
 
-# Ginex-PG's store, which the process that runs it adds to the registry.
-_STATIC_AHEAD = "static, sampled ahead"
 STORE_OF = {
     "in memory": "memory",
     "PyG+": "mapped",
+    "PyG+, read-ahead": "mapped",
     "Ali+PG": "static",
-    "Ginex-PG": "belady",  # but for the policy: see plan_case
+    "Ginex-PG": "belady",
     "Ginex": "belady",
+    "Ginex, a page per row": "belady",
 }
+# Systems that are planned with the store above, and read through one of their own: see register_store().
+_WITH_OWN_STORE = ("PyG+, read-ahead", "Ginex-PG", "Ginex, a page per row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +95,8 @@ class Case:
     superbatch: largest number of batches sampled ahead; 0: limited by the disk only.
     step_seconds: seconds that the consumer waits with each batch, which stand for a step of training.
     reads_rows_alone: True to read each row separately, as the paper's systems do; else close rows are read together.
+    only: one of the stages alone, for PyG+: 'sample' without rows, or 'gather' with all lists in memory, which are then
+        not part of memory_bytes; '' for both.
     """
 
     system: str
@@ -95,6 +108,7 @@ class Case:
     superbatch: int = 0
     step_seconds: float = 0.0
     reads_rows_alone: bool = False
+    only: Literal["", "sample", "gather"] = ""
 
 
 def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
@@ -104,15 +118,51 @@ def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
     if "cache" in kind.uses:
         wanted = replace(wanted, cache_bytes=_feature_cache_bytes(dataset, case, wanted))
     plan = choose_plan(dataset, wanted, Budget(case.memory_bytes), device)
-    if case.system == "PyG+":
+    if is_pyg(case.system):
         reserved = {name: num_bytes for name, num_bytes in plan.reserved.items() if name != "topology"}
-        plan = replace(plan, topology="mapped", topology_cache_bytes=0, reserved=reserved)
-    if case.system == "Ginex-PG":
-        # The plan and memory of Ginex: only the choice of cached rows differs.
-        plan = replace(plan, store=_STATIC_AHEAD)
+        topology_mode = "memory" if case.only == "gather" else "mapped"
+        plan = replace(plan, topology=topology_mode, topology_cache_bytes=0, reserved=reserved)
+    if case.system in _WITH_OWN_STORE:
+        # The plan and memory of the other: only the choice of cached rows differs, or how rows are read.
+        plan = replace(plan, store=case.system)
     if case.superbatch:
         plan = replace(plan, share=replace(plan.share, superbatch=min(case.superbatch, plan.share.superbatch)))
     return replace(plan, max_gap_bytes=0) if case.reads_rows_alone else plan
+
+
+def is_pyg(system: str) -> bool:
+    """Return whether the system maps its files as PyG+ does."""
+    return system.startswith("PyG+")
+
+
+def beyond_memory_bytes(system: str) -> int:
+    """Compute the bytes that a system of ours takes beyond its plan, only because it stands for another."""
+    return PAGES_IN_FLIGHT_BYTES if system == "Ginex, a page per row" else 0
+
+
+def register_store(system: str) -> None:
+    """Add a system's own store, if it has one, to the registry of this process."""
+    if system == "PyG+, read-ahead":
+        STORES[system] = replace(STORES["mapped"], name=system, open=open_plain_map)
+    elif system == "Ginex-PG":
+        STORES[system] = replace(STORES["static"], name=system, open=SampledAhead, looks_ahead=True)
+    elif system == "Ginex, a page per row":
+        STORES[system] = reading_pages(STORES["belady"], system)
+
+
+@contextmanager
+def lists_mapped_as_by(system: str) -> Iterator[None]:
+    """Open mapped lists as PyG+ has them: indptr in memory, indices mapped, with read-ahead or without."""
+    open_indptr = topology.open_indptr
+    with (
+        patch.object(topology, "open_indptr", lambda files, _mode, *more: open_indptr(files, "memory", *more)),
+        patch.object(whole_files, "map_file", _map_plainly if system == "PyG+, read-ahead" else whole_files.map_file),
+    ):
+        yield
+
+
+def _map_plainly(path: Path, num_bytes: int) -> Any:
+    return np.memmap(path, np.uint8, "r", shape=(num_bytes,))
 
 
 def caches_bytes(dataset: Dataset, case: Case) -> int:
@@ -147,12 +197,12 @@ def workload_of(dataset: Dataset, case: Case, store: str) -> Workload:
     assert train_ids is not None
     seed_set = SeedSet(
         purpose=Purpose.TRAIN,
-        seeds=_shuffled(train_ids),
+        seeds=shuffled(train_ids),
         batch_size=case.batch_size,
         sampler=neighbor_spec(FANOUTS),
         is_shuffled=True,
     )
-    threads = default_threads() * (_MAPPED_THREADS_PER_CORE if case.system == "PyG+" else 1)
+    threads = default_threads() * (_MAPPED_THREADS_PER_CORE if is_pyg(case.system) else 1)
     return Workload(
         seed_sets=(seed_set,),
         seed=SEED,
@@ -165,22 +215,27 @@ def workload_of(dataset: Dataset, case: Case, store: str) -> Workload:
 def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     """Run the case's batches by its plan, without a model: means per batch after the warm-up, and peaks."""
     dataset = narrow(open_dataset(path), case.dim)
-    if case.system == "Ginex-PG":
-        STORES[_STATIC_AHEAD] = replace(STORES["static"], name=_STATIC_AHEAD, open=SampledAhead, looks_ahead=True)
+    if case.only == "sample":
+        dataset = without_features(dataset)
+    register_store(case.system)
     train_ids = dataset.split_rows("train")
     assert train_ids is not None
-    budget = Budget(plan.memory_bytes)
+    lists_bytes = topology_bytes(dataset.topology, "memory") if case.only == "gather" else 0
+    budget = Budget(plan.memory_bytes + lists_bytes)
     before_bytes = resident_bytes()
     opened = time.perf_counter()
     with (
+        lists_mapped_as_by(case.system),
         budget.reserve("seeds", 2 * train_ids.nbytes),
         open_pipeline(dataset, plan, budget) as pipeline,
     ):
-        clock = pipeline.store = StageClock(pipeline.store)
+        clock = StageClock(pipeline.store)
+        if pipeline.store is not None:
+            pipeline.store = clock
         opening_seconds = time.perf_counter() - opened
-        counts, sample_seconds = FetchCounts(), 0.0
+        counts, sample_seconds, num_pages = FetchCounts(), 0.0, 0
         wanted = Pass(
-            seeds=_shuffled(train_ids),
+            seeds=shuffled(train_ids),
             numbers=range(count_batches(len(train_ids), case.batch_size, case.num_batches)),
             batch_size=case.batch_size,
             sampler=neighbor_spec(FANOUTS),
@@ -196,6 +251,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
                 else:
                     counts.add(batch.counts)
                     sample_seconds += batch.sample_seconds
+                    num_pages += _count_pages(batch.sampled.row_ids, case) if is_pyg(case.system) else 0
                 time.sleep(case.step_seconds)
                 del batch  # As in training: a batch kept is one more than reserved.
             seconds = time.perf_counter() - began
@@ -210,6 +266,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
         "needed_bytes": counts.bytes_needed,
         "rows": counts.rows_requested,
         "hits": counts.rows_hit,
+        "pages": num_pages,
     }
     peak_bytes = peak_rss_bytes()
     return {
@@ -221,7 +278,13 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     }
 
 
-def _shuffled(train_ids: NodeRows) -> NodeRows:
+def _count_pages(ids: NodeIds, case: Case) -> int:
+    """Count the pages that a batch's rows lie in; rows of more than one page lie in as many as they have bytes for."""
+    row_bytes = 4 * case.dim
+    return len(np.unique(ids * row_bytes // PAGE_BYTES)) * max(1, row_bytes // PAGE_BYTES)
+
+
+def shuffled(train_ids: NodeRows) -> NodeRows:
     return NodeRows(train_ids[keyed_permutation(len(train_ids), SEED, int(Purpose.TRAIN), 0)])
 
 

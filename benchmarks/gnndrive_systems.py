@@ -3,7 +3,8 @@
 A *case* is a system with the numbers that its plan depends on, and its *work*: 'sample' takes batches without rows,
 'extract' with their rows, 'train' trains a model on them; 'converge' trains whole epochs from the start and validates
 each. benchmarks/paper_gnndrive.py runs each in its own process: `gnndrive_systems.py DATASET RUN`, with case and plan
-as JSON; it prints the costs of its epochs as JSON. Appendix B's reads need no system.
+as JSON; it prints the costs of its epochs as JSON. MariusGNN is marius_system.py: an epoch of it begins with the first
+of its states. Appendix B's reads need no system.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +27,7 @@ import ginex_systems
 from diskhop._native import BufferPool, Engine, File, keyed_permutation
 from diskhop.budget import Budget
 from diskhop.config.learning import CROSS_ENTROPY
+from diskhop.config.options import AUTO
 from diskhop.config.train import CLASSIFICATION, SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.measure import (
@@ -39,18 +42,22 @@ from diskhop.disk.model import DiskModel
 from diskhop.nn.models import build_model
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.objective import make_objective
 from diskhop.runs.nodes.sampled import SampledFeed
+from diskhop.runs.nodes.samplers import train_pass, train_sampler, train_seed_set
 from diskhop.runs.nodes.task import read_task
 from diskhop.runs.trainer import Trainer
+from diskhop.sampling.marius import states_of
 from diskhop.stores.shared import LEAST_EXTRACTORS, shared_reserves
 from diskhop.system.memory import default_threads
 from fetching import kernel_bytes_read
-from ginex_systems import FANOUTS, workload_of
-from papers import cache_lists, narrow, read_plan
+from ginex_systems import FANOUTS, lists_mapped_as_by, register_store, workload_of
+from marius_system import STORE, Partitions, partitions_within, register_buffer
+from papers import cache_lists, narrow, read_plan, without_features
 from stand_in import StandIn
 from turns import peak_rss_bytes
 from workloads import HIDDEN, SEED
@@ -58,6 +65,8 @@ from workloads import HIDDEN, SEED
 Work = Literal["sample", "extract", "train", "converge"]
 
 STORE_OF = {"in memory": "memory", "GNNDrive": "shared", "GNNDrive, in order": "shared"}
+# Of the rows: MariusGNN keeps its partitions of the graph in half of its memory.
+MARIUS_FRACTION = 0.25
 # Ginex's caches, 24 and 6 of the paper's 32 GB: of both, for rows.
 GINEX_SHARE = 0.8
 # Batches before the measured ones: what fills PyG+'s page cache, Ginex's cache and GNNDrive's buffer.
@@ -96,6 +105,8 @@ def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
         num_batches=case.num_batches,
         share=GINEX_SHARE,
     )
+    if case.system == "MariusGNN":
+        return _plan_marius(dataset, case, workload_of(dataset, ginex_case, "static"), device)
     if case.system not in STORE_OF:
         return ginex_systems.plan_case(dataset, ginex_case, device)
     wanted = replace(
@@ -105,6 +116,22 @@ def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
     )
     plan = choose_plan(dataset, wanted, Budget(case.memory_bytes), device)
     return _with_buffer(dataset, plan, case.buffer) if case.buffer else plan
+
+
+def _plan_marius(dataset: Dataset, case: Case, wanted: Workload, device: DiskModel) -> SampledPlan:
+    """Plan with the store `static` the memory of the partition buffer."""
+    train_ids, table = dataset.split_rows("train"), dataset.features()
+    assert train_ids is not None
+    assert table is not None
+    seed_set = train_seed_set(_train_config(case, dataset.num_nodes), NodeRows(train_ids), dataset.num_nodes)
+    cache_bytes = min(partitions_of(dataset.num_nodes).resident_rows, table.num_rows) * table.row_bytes
+    wanted = replace(wanted, seed_sets=(seed_set,), cache_bytes=cache_bytes)
+    return replace(choose_plan(dataset, wanted, Budget(case.memory_bytes), device), store=STORE)
+
+
+def partitions_of(num_nodes: int) -> Partitions:
+    """Return MariusGNN's partitions."""
+    return partitions_within(MARIUS_FRACTION, num_nodes)
 
 
 def _with_buffer(dataset: Dataset, plan: SampledPlan, times: int) -> SampledPlan:
@@ -134,14 +161,16 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     converges = case.work == "converge"
     dataset = narrow(open_dataset(path), case.dim)
     if case.work == "sample":
-        dataset = _without_features(dataset)
+        dataset = without_features(dataset)
     # The labels are not in the case's memory: like the model, they are overhead, which every system has.
     task = read_task(dataset, split=0, evaluate=converges, memory_bytes=_NO_LIMIT)
     assert task.labels is not None
     train_ids = task.seeds.train
     budget = Budget(plan.memory_bytes)
     torch.set_num_threads(default_threads())
-    config = _train_config(case, plan)
+    config = _train_config(case, dataset.num_nodes)
+    register_store(case.system)
+    buffers = register_buffer(partitions_of(dataset.num_nodes))
     num_columns = dataset.feature_dim or dataset.made_features.dim
     objective = make_objective(config, dataset, task)
     trainer = _trainer_type(case)(
@@ -150,21 +179,29 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     if plan.topology == "mapped":
         # As earlier epochs leave the page cache: pages that stay are part of the measurement.
         cache_lists(dataset)
-    with budget.reserve("seeds", 2 * train_ids.nbytes), open_pipeline(dataset, plan, budget) as pipeline:
+    with (
+        lists_mapped_as_by(case.system),
+        budget.reserve("seeds", 2 * train_ids.nbytes),
+        open_pipeline(dataset, plan, budget) as pipeline,
+    ):
 
-        def feed(ids: NodeRows) -> SampledFeed:
+        def feed(num_batches: int, epoch: int) -> SampledFeed:
+            if case.system == "MariusGNN":  # the first batches of its own order
+                some = replace(config, max_batches=num_batches)
+                return SampledFeed(pipeline, task.seeds, some, uses_degrees=False)
+            ids = _some(train_ids, num_batches * case.batch_size, epoch) if num_batches else train_ids
             return SampledFeed(pipeline, replace(task.seeds, train=ids), config, uses_degrees=False)
 
         first_epoch = 0
         if not converges:
-            trainer.train_pass(feed(_some(train_ids, _WARM_UP * case.batch_size, 0)), 0)
+            trainer.train_pass(feed(_WARM_UP, 0), 0)
             first_epoch = 1
         epochs, read_before_bytes, began = [], kernel_bytes_read(), time.monotonic()
         for epoch in range(first_epoch, first_epoch + case.num_epochs):
-            ids = train_ids if converges else _some(train_ids, case.num_batches * case.batch_size, epoch)
-            record = trainer.train_pass(feed(ids), epoch)
+            fed = feed(0 if converges else case.num_batches, epoch)
+            record = trainer.train_pass(fed, epoch)
             if converges:
-                record["valid"] = trainer.evaluate(feed(ids), Purpose.VALID, epoch).value
+                record["valid"] = trainer.evaluate(fed, Purpose.VALID, epoch).value
             epochs.append(record)
         ended, read_bytes = time.monotonic(), kernel_bytes_read() - read_before_bytes
     num_batches = sum(record["batches"] for record in epochs)
@@ -177,6 +214,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
         **a_batch,
         "kernel_bytes": read_bytes / num_batches,
         "epochs": epochs,
+        "load_seconds": float(np.mean(buffers[0].load_seconds)) if buffers else 0.0,
         "began": began,
         "ended": ended,
         "peak_rss_bytes": peak_rss_bytes(),
@@ -196,15 +234,22 @@ def _some(ids: NodeRows, num_seeds: int, epoch: int) -> NodeRows:
     return NodeRows(ids[keyed_permutation(len(ids), SEED, int(Purpose.TRAIN), epoch)[:num_seeds]])
 
 
-def _without_features(dataset: Dataset) -> Dataset:
-    """Return the dataset without features, so that the pipeline samples batches and reads no rows."""
-    ((name, nodes),) = dataset.manifest.node_types.items()
-    return Dataset(dataset.path, replace(dataset.manifest, node_types={name: replace(nodes, features=None)}))
+def count_epoch(dataset: Dataset, case: Case) -> tuple[int, int]:
+    """Count the batches of a whole epoch, and the partitions that MariusGNN loads in it."""
+    config, train_ids = _train_config(case, dataset.num_nodes), dataset.split_rows("train")
+    assert train_ids is not None
+    num_batches = len(train_pass(config, NodeRows(train_ids), dataset.num_nodes, 0).numbers)
+    if case.system != "MariusGNN":
+        return num_batches, 0
+    states = [set(state) for state in states_of(train_sampler(config), SEED, 0)]
+    return num_batches, len(states[0]) + sum(len(after - before) for before, after in pairwise(states))
 
 
-def _train_config(case: Case, plan: SampledPlan) -> SampledConfig:
+def _train_config(case: Case, num_nodes: int) -> SampledConfig:
     """Return the options of the paper's SAGE: three layers, 256 wide."""
+    own: dict[str, Any] = partitions_of(num_nodes).options if case.system == "MariusGNN" else {}
     return SampledConfig(
+        **own,
         model="sage",
         layers=len(FANOUTS),
         hidden=HIDDEN,
@@ -220,9 +265,9 @@ def _train_config(case: Case, plan: SampledPlan) -> SampledConfig:
         loss=CROSS_ENTROPY,
         metric="accuracy",
         seed=SEED,
-        memory_bytes=plan.memory_bytes,
-        store=plan.store,
-        engine=plan.engine,
+        memory_bytes=case.memory_bytes,
+        store=AUTO,
+        engine=AUTO,
         threads=default_threads(),
     )
 

@@ -83,6 +83,12 @@ def narrow(dataset: Dataset, dim: int) -> Dataset:
     return Dataset(dataset.path, replace(dataset.manifest, node_types={name: replace(nodes, features=features)}))
 
 
+def without_features(dataset: Dataset) -> Dataset:
+    """Return the dataset without features, so that a pipeline samples batches and reads no rows."""
+    ((name, nodes),) = dataset.manifest.node_types.items()
+    return Dataset(dataset.path, replace(dataset.manifest, node_types={name: replace(nodes, features=None)}))
+
+
 def dataset_bytes(dataset: Dataset) -> int:
     """Return the size of a dataset as the papers define it: features and lists of neighbours."""
     table, files = dataset.features(), dataset.topology
