@@ -30,6 +30,7 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
 from diskhop.generating import GraphConfig
+from diskhop.io import mapping
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.batch_sizes import measure_batches
@@ -120,8 +121,9 @@ def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
     plan = choose_plan(dataset, wanted, Budget(case.memory_bytes), device)
     if is_pyg(case.system):
         reserved = {name: num_bytes for name, num_bytes in plan.reserved.items() if name != "topology"}
-        topology_mode = "memory" if case.only == "gather" else "mapped"
-        plan = replace(plan, topology=topology_mode, topology_cache_bytes=0, reserved=reserved)
+        plan = replace(plan, topology="mapped", topology_cache_bytes=0, reserved=reserved)
+        if case.only == "gather":
+            plan = replace(plan, topology="memory")
     if case.system in _WITH_OWN_STORE:
         # The plan and memory of the other: only the choice of cached rows differs, or how rows are read.
         plan = replace(plan, store=case.system)
@@ -154,9 +156,10 @@ def register_store(system: str) -> None:
 def lists_mapped_as_by(system: str) -> Iterator[None]:
     """Open mapped lists as PyG+ has them: indptr in memory, indices mapped, with read-ahead or without."""
     open_indptr = topology.open_indptr
+    map_file = _map_plainly if system == "PyG+, read-ahead" else mapping.map_file
     with (
         patch.object(topology, "open_indptr", lambda files, _mode, *more: open_indptr(files, "memory", *more)),
-        patch.object(whole_files, "map_file", _map_plainly if system == "PyG+, read-ahead" else whole_files.map_file),
+        patch.object(whole_files, "map_file", map_file),
     ):
         yield
 

@@ -32,18 +32,18 @@ SMALLEST_FRACTION = NUM_RESIDENT / 62
 class Partitions(NamedTuple):
     """Partitions of a graph, NUM_RESIDENT of them resident. num_nodes: nodes of the graph."""
 
-    count: int
+    num_partitions: int
     num_nodes: int
 
     @property
     def resident_rows(self) -> int:
         """Rows of the resident partitions."""
-        return NUM_RESIDENT * nodes_per_partition(self.num_nodes, self.count)
+        return NUM_RESIDENT * nodes_per_partition(self.num_nodes, self.num_partitions)
 
     @property
     def options(self) -> dict[str, int | str]:
         """Options of a run."""
-        return {"sampler": "marius", "node_partitions": self.count, "resident_partitions": NUM_RESIDENT}
+        return {"sampler": "marius", "node_partitions": self.num_partitions, "resident_partitions": NUM_RESIDENT}
 
 
 def partitions_within(fraction: float, num_nodes: int) -> Partitions:
@@ -71,7 +71,7 @@ class PartitionBuffer(GatheringStore):
         if resources.share.cache_rows < min(partitions.resident_rows, table.num_rows):
             raise ValueError(f"{NUM_RESIDENT} partitions do not fit in {resources.share.cache_rows} cached rows")
         self.load_seconds: list[float] = []
-        self._num_nodes = nodes_per_partition(table.num_rows, partitions.count)
+        self._num_nodes = nodes_per_partition(table.num_rows, partitions.num_partitions)
         self._threads = resources.threads
         self._reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
         self._rows = np.empty((partitions.resident_rows, table.row_bytes), np.uint8)

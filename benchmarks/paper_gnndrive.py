@@ -383,7 +383,7 @@ def table_2(bench: Bench) -> None:
         loads_per_batch = 0.0
         if num_loads:
             loads_per_batch = (
-                result.get("rows_filled", 0.0) * partitions_of(dataset.num_nodes).count / dataset.num_nodes
+                result.get("rows_filled", 0.0) * partitions_of(dataset.num_nodes).num_partitions / dataset.num_nodes
             )
         preparation[system] = NUM_RESIDENT * load_seconds
         overall[system] = (

@@ -69,7 +69,7 @@ def test_one_pread_for_each_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("fraction", "count"), [(0.1, 40), (0.3, 14), (0.5, 8)])
 def test_partitions_stay_within_a_fraction_of_the_rows(fraction: float, count: int) -> None:
     partitions = partitions_within(fraction, 1000)
-    assert partitions.count == count
+    assert partitions.num_partitions == count
     assert partitions.resident_rows <= fraction * 1000 + NUM_RESIDENT
 
 

@@ -16,6 +16,7 @@ LINES = [
     "kronecker {} --nodes 4000 --edges 60000 --dim 128 --classes 47 --train-fraction 0.1 --order hot --seed 1",
     "kronecker {} --nodes 2000 --edges 40000 --dim 0 --seed 2",
     "uniform {} --nodes 2000 --edges 30000 --dim 128 --classes 47 --train-fraction 0.1",
+    "uniform {} --nodes 50 --edges 0 --dim 4",
     "sbm {} --nodes 2000 --classes 8 --homophily 0.9 --signal 2 --undirected --dtype bfloat16",
     "kronecker {} --nodes 3000 --rmat .57,.19,.19,.05 --dim 16 --dtype int8 --classes 0 --name mine --threads 2",
 ]
@@ -80,6 +81,11 @@ def test_nothing_but_kind_and_place_is_needed(tmp_path: Path, capsys: pytest.Cap
         ("uniform {} --name a\x01b", "must be 1 to 200 printable characters"),
         ("uniform {}/missing/graph", "does not exist; create it first"),
         ("uniform {} --colour red", "No such option"),
+        ("uniform {} --factor 3", "--factor is for kind 'expand' only; leave it out for 'uniform'"),
+        ("uniform a {}", "kind 'uniform' takes one folder, got 2; leave out a"),
+        ("expand {}", "takes a dataset and a folder: diskhop generate expand GRAPH DEST --factor 4"),
+        ("expand {0} {0} --nodes 5", "--nodes has no effect on kind 'expand'; leave it out"),
+        ("expand {0} {0}", "does not exist"),
     ],
 )
 def test_bad_options_are_one_line(line: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,6 +96,22 @@ def test_bad_options_are_one_line(line: str, words: str, tmp_path: Path, capsys:
     assert len(captured.err.strip().splitlines()) == 1, captured.err
     assert words in captured.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_is_expanded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph, expanded = str(tmp_path / "graph"), str(tmp_path / "expanded")
+    assert run(["generate", "uniform", graph, "--nodes", "300", "--edges", "900", "--dim", "4", "--classes", "3"]) == 0
+    capsys.readouterr()
+    assert run(["generate", "expand", graph, expanded, "--factor", "3", "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert run(["verify", expanded]) == 0
+    dataset = open_dataset(expanded)
+    assert (dataset.name, dataset.num_nodes, dataset.num_edges, dataset.feature_dim) == ("uniform x3", 900, 6300, 4)
+    assert described["name"] == "uniform x3"
+    assert run(["generate", "expand", graph, expanded]) == 2
+    assert "already exists" in capsys.readouterr().err
+    assert run(["generate", "expand", graph, expanded, "--factor", "2", "--overwrite"]) == 0
+    assert open_dataset(expanded).num_nodes == 600
 
 
 def test_what_is_there_already_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

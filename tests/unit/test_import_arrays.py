@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
-from diskhop.importing.columns import RandomFeatures
 from diskhop.importing.options import ImportOptions
+from diskhop.importing.random_columns import RandomFeatures, RandomLabels, RandomSplit
 from diskhop.importing.run import import_graph
 from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine
 
@@ -608,6 +610,70 @@ def test_a_graph_without_features_gets_random_ones(tmp_path: Path) -> None:
         ConfigError, match=r"random_features must be from 1 to .*, got 0; for example random_features=128"
     ):
         ImportOptions(random_features=0)
+
+
+def test_a_graph_without_labels_gets_random_ones(tmp_path: Path) -> None:
+    source = save(tmp_path / "source", {"edge_index": good_arrays()["edge_index"]})
+
+    def drawn(name: str, **options: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        wanted = ImportOptions(random_labels=4, **options)
+        dataset = import_graph(source, tmp_path / name, engine=threads_engine(), options=wanted)
+        assert dataset.num_classes == 4
+        labels, train_ids = dataset.labels(), dataset.split("train")
+        assert labels is not None
+        assert train_ids is not None
+        return labels, np.sort(np.asarray(train_ids))
+
+    labels, train_ids = drawn("first")
+    assert set(labels.tolist()) == {0, 1, 2, 3}
+    assert len(train_ids) == 2  # a tenth of 20 nodes
+    for again in (drawn("second", seed=0), drawn("hot", order="hot")):
+        np.testing.assert_array_equal(again[0], labels)
+        np.testing.assert_array_equal(again[1], train_ids)
+    others, more_ids = drawn("other", seed=1, train_fraction=0.5)
+    assert len(np.unique(more_ids)) == 10
+    assert not np.array_equal(others, labels)
+
+
+def test_random_labels_are_as_likely_as_each_other() -> None:
+    labels = np.concatenate(list(RandomLabels(200_000, 5, 3).blocks()))
+    assert np.abs(np.bincount(labels) / 200_000 - 0.2).max() < 0.005
+    ids = np.concatenate(list(RandomSplit(200_000, 0.3, 3).blocks()))
+    assert len(ids) == 60_000
+    assert (np.diff(ids) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"random_labels": 5}, "--random-labels 5 requires a graph without labels, this one has labels; remove it"),
+        ({"random_labels": 1}, "random_labels must be from 2 to"),
+        ({"random_labels": 5, "train_fraction": 0.0}, "train_fraction must be more than 0, at most 1"),
+        ({"train_fraction": 0.5}, "--train-fraction has no effect without --random-labels; add --random-labels 16"),
+        ({"seed": 5}, "--seed has no effect without random labels or features; add --random-labels 16"),
+    ],
+)
+def test_labels_that_are_there_stay(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    source = save(tmp_path / "source", good_arrays())
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        import_graph(source, tmp_path / "graph", engine=threads_engine(), options=ImportOptions(**options))
+    assert not (tmp_path / "graph").exists()
+
+
+def test_a_split_that_is_there_stays(tmp_path: Path) -> None:
+    arrays = {key: value for key, value in good_arrays().items() if key != "y"}
+    source = save(tmp_path / "source", arrays)
+    with pytest.raises(ConfigError, match="--train-fraction requires a graph without a split, this one has train"):
+        import_graph(
+            source,
+            tmp_path / "graph",
+            engine=threads_engine(),
+            options=ImportOptions(random_labels=3, train_fraction=0.5),
+        )
+    dataset = import_graph(source, tmp_path / "graph", engine=threads_engine(), options=ImportOptions(random_labels=3))
+    train_ids = dataset.split("train")
+    assert train_ids is not None
+    np.testing.assert_array_equal(np.asarray(train_ids), arrays["train_idx"])
 
 
 def test_random_features_are_the_same_from_any_row_on() -> None:

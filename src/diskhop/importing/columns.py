@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import feature_rows
 from diskhop.dataset.manifest import CLASSES, MOST_CLASSES, MOST_COLUMNS, TASKS, VALUES
 from diskhop.errors import SourceError
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.source import Column, SourceNodes
-from diskhop.runtime.blocks import in_blocks, row_ranges
+from diskhop.runtime.blocks import in_blocks
 
-_FEATURE_BLOCK_BYTES = 4 << 20
-_SEED = 0
 _CLASSES_BYTES = 1 << 20
 
 
@@ -153,35 +150,6 @@ class ClassColumn:
                 )
             yield np.where(is_none, -1, block).astype(np.int64)
             first_node += len(block)
-
-
-class RandomFeatures:
-    """Column of independent standard normal values, a function of the node's id."""
-
-    where = "--random-features"
-    dtype: np.dtype[Any] = np.dtype(np.float32)
-
-    def __init__(self, num_nodes: int, dim: int) -> None:
-        self.shape = (num_nodes, dim)
-
-    @property
-    def identity(self) -> str:
-        """See Column."""
-        return f"random features {self.shape}"
-
-    def blocks(self) -> Iterator[NDArray[Any]]:
-        """See Column."""
-        return self.blocks_from(0)
-
-    def blocks_from(self, first_row: int) -> Iterator[NDArray[Any]]:
-        """See Seekable."""
-        num_nodes, dim = self.shape
-        no_means, no_classes = np.empty(0, np.float32), np.empty(0, np.int64)
-        for start, stop in row_ranges(num_nodes - first_row, max(1, _FEATURE_BLOCK_BYTES // (4 * dim))):
-            rows = np.empty((stop - start, dim), np.float32)
-            nodes = np.arange(first_row + start, first_row + stop)
-            feature_rows(_SEED, nodes, dim, no_means, no_classes, rows.reshape(-1))
-            yield rows
 
 
 def stored_dtype(nodes: SourceNodes, options: ImportOptions) -> str:

@@ -144,7 +144,8 @@ def estimate_import(
     keeps_edge_ids = limits.keeps_edge_ids(options.edge_ids, load.num_edges, load.value_bytes > 0)
     edge_id_bytes = np.dtype(edge_id_dtype(load.num_edges)).itemsize if keeps_edge_ids else 0
     list_bytes = (_INDEX_BYTES + edge_id_bytes) * num_edges + ways * load.value_bytes + 8 * load.num_nodes
-    column_bytes = feature_bytes + load.label_bytes + load.triple_bytes + load.name_bytes
+    label_bytes = load.label_bytes + (8 * load.num_nodes if options.random_labels else 0)
+    column_bytes = feature_bytes + label_bytes + load.triple_bytes + load.name_bytes
     is_hot = options.order == "hot"
     if is_hot:
         column_bytes += 8 * load.num_nodes

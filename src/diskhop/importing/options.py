@@ -8,9 +8,9 @@ from typing import Literal
 
 from diskhop.config.options import option, option_fields, validate
 from diskhop.config.parse import parse_names
-from diskhop.config.rules import Rule, at_least, between, one_of
+from diskhop.config.rules import SEED, Rule, at_least, between, one_of
 from diskhop.dataset.encoding import FEATURE_DTYPES
-from diskhop.dataset.manifest import LABEL_KINDS, MOST_COLUMNS
+from diskhop.dataset.manifest import LABEL_KINDS, MOST_CLASSES, MOST_COLUMNS
 from diskhop.errors import ConfigError
 
 IdKind = Literal["integer", "string"]
@@ -20,7 +20,10 @@ Order = Literal["input", "hot"]
 EdgeIds = Literal["auto", "keep", "drop"]
 
 # Options that a kind of source takes, by what it has.
-OF_EDGES = ("undirected", "self_loops", "duplicates", "order", "edge_ids", "random_features")
+OF_EDGES = (
+    *("undirected", "self_loops", "duplicates", "order", "edge_ids", "random_features"),
+    *("random_labels", "train_fraction", "seed"),
+)
 OF_FEATURES = ("dtype",)
 OF_LABELS = ("label_kind",)
 OF_CSV = ("delimiter", "header", "comments", "skip_lines")
@@ -48,6 +51,7 @@ _COMMENTS = Rule(
     text="the marks that comments begin with, such as # or %#, or none",
     example="#",
 )
+_TRAIN_FRACTION = Rule(holds=lambda share: 0 < share <= 1, text="more than 0, at most 1", example=0.1)
 _ENDS_COLUMNS = Rule(
     holds=lambda names: len(set(names)) == len(names) and len(names) in (2, 3),
     text="two columns, source and destination, or of triples three, head, relation and tail",
@@ -78,6 +82,28 @@ class ImportOptions:
         rule=between(1, MOST_COLUMNS, 128),
         panel="Features",
         metavar="DIM",
+    )
+    random_labels: int | None = option(
+        None,
+        help="Draw one of K classes for each node, for a graph without labels, and training nodes if it has no split.",
+        rule=between(2, MOST_CLASSES - 1, 16),
+        panel="Features",
+        metavar="K",
+    )
+    train_fraction: float | None = option(
+        None,
+        help="Share of nodes to train on (--random-labels).",
+        rule=_TRAIN_FRACTION,
+        panel="Features",
+        shown="0.1",
+    )
+    seed: int | None = option(
+        None,
+        help="Random seed of --random-labels and --random-features; the same seed gives the same bytes.",
+        rule=SEED,
+        panel="Features",
+        metavar="N",
+        shown="0",
     )
     undirected: bool | None = option(
         None,
@@ -227,6 +253,10 @@ class ImportOptions:
         """Check what options mean together."""
         if self.nodes is not None and self.ids == "string":
             raise ConfigError("--nodes is for ids that are numbers, and --ids string for names; leave one of them out")
+        if self.train_fraction is not None and self.random_labels is None:
+            raise ConfigError("--train-fraction has no effect without --random-labels; add --random-labels 16")
+        if self.seed is not None and self.random_labels is None and self.random_features is None:
+            raise ConfigError("--seed has no effect without random labels or features; add --random-labels 16")
 
     def given(self) -> list[str]:
         """Names of the options that are not None."""

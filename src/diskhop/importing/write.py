@@ -20,9 +20,10 @@ from diskhop.dataset.sort.hot_order import HotOrder, RenumberedEdges, find_hot_o
 from diskhop.dataset.sort.keys import RENUMBERING
 from diskhop.dataset.sort.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
-from diskhop.importing.columns import RandomFeatures, count_tasks, stored_dtype
+from diskhop.importing.columns import count_tasks, stored_dtype
 from diskhop.importing.edge_attributes import EdgeAttributeWriter
 from diskhop.importing.options import ImportOptions, as_option
+from diskhop.importing.random_columns import DEFAULT_TRAIN_FRACTION, RandomFeatures, RandomLabels, RandomSplit
 from diskhop.importing.source import BY_EDGES, Column, NameList, SourceEdges, SourceGraph
 from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.importing.write_nodes import MovedNodes, NodeWriter
@@ -43,7 +44,9 @@ def write_graph(
         options = replace(options, undirected=True)
     graph = _counted(graph, builder, options, work, origin)
     if options.random_features is not None:
-        graph = _with_random_features(graph, options.random_features, origin)
+        graph = _with_random_features(graph, options.random_features, options.seed or 0, origin)
+    if options.random_labels is not None:
+        graph = _with_random_labels(graph, options.random_labels, options, origin)
     _check_options(graph, options, origin)
     for node_type, nodes in graph.nodes.items():
         builder.add_nodes(node_type, nodes.count)
@@ -176,7 +179,7 @@ def _tidying(options: ImportOptions, graph: SourceGraph) -> Tidying | None:
     return tidying if graph.counts_repeats or tidying.leaves_out else None
 
 
-def _with_random_features(graph: SourceGraph, dim: int, origin: str) -> SourceGraph:
+def _with_random_features(graph: SourceGraph, dim: int, seed: int, origin: str) -> SourceGraph:
     nodes = {}
     for node_type, each in graph.nodes.items():
         if each.features is not None:
@@ -184,8 +187,31 @@ def _with_random_features(graph: SourceGraph, dim: int, origin: str) -> SourceGr
                 f"{origin}: --random-features {dim} requires a graph without features, nodes '{node_type}' have "
                 f"{each.features.shape[1]}; remove it"
             )
-        nodes[node_type] = replace(each, features=RandomFeatures(each.count, dim))
+        nodes[node_type] = replace(each, features=RandomFeatures(each.count, dim, seed))
     return replace(graph, nodes=nodes)
+
+
+def _with_random_labels(graph: SourceGraph, num_classes: int, options: ImportOptions, origin: str) -> SourceGraph:
+    if len(graph.nodes) > 1:
+        raise ConfigError(
+            f"{origin}: --random-labels {num_classes} requires one node type, this graph has {len(graph.nodes)}; "
+            "remove it"
+        )
+    ((node_type, nodes),) = graph.nodes.items()
+    if nodes.labels is not None:
+        raise ConfigError(
+            f"{origin}: --random-labels {num_classes} requires a graph without labels, this one has labels; remove it"
+        )
+    if nodes.splits and options.train_fraction is not None:
+        raise ConfigError(
+            f"{origin}: --train-fraction requires a graph without a split, this one has {', '.join(nodes.splits)}; "
+            "remove it"
+        )
+    seed, fraction = options.seed or 0, options.train_fraction or DEFAULT_TRAIN_FRACTION
+    splits = nodes.splits or {"train": (RandomSplit(nodes.count, fraction, seed),)}
+    labels = RandomLabels(nodes.count, num_classes, seed)
+    nodes = replace(nodes, labels=labels, num_classes=num_classes, splits=splits)
+    return replace(graph, nodes={node_type: nodes})
 
 
 def _check_options(graph: SourceGraph, options: ImportOptions, origin: str) -> None:

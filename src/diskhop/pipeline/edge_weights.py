@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
 from diskhop.dataset.dataset import Dataset
-from diskhop.hops.make.lists import ListedEdges
+from diskhop.dataset.listed_edges import ListedEdges
 from diskhop.nn.layers.aggregate import BlockWeights
 from diskhop.pipeline.columns import READ_BYTES, READING_BYTES, Column, DiskColumn, HeldColumn
 from diskhop.plans import PreparedBytes

@@ -108,6 +108,8 @@ def bytes_in_memory(num_edges: int, key_bytes: int, threads: int, limits: SortLi
 def smallest_sort_bytes(num_edges: int, key_bytes: int, limits: SortLimits) -> int:
     """Return the smallest memory that can sort these edges, with or without the disk."""
     in_memory_bytes = bytes_in_memory(num_edges, key_bytes, 1, limits)
+    if num_edges == 0:
+        return in_memory_bytes
     memory_bytes = 0
     while memory_bytes < in_memory_bytes:
         spills = plan_spills(num_edges, key_bytes, memory_bytes, 1, limits)

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool
 from diskhop.budget import Budget
-from diskhop.dataset.edge_set import TopologyFiles, destinations_of
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.dataset.edges import EdgeSource, UndirectedEdges
-from diskhop.dataset.files import map_array
+from diskhop.dataset.listed_edges import EDGES_AT_ONCE, ListedEdges
 from diskhop.dataset.sort.csc import sorted_lists
 from diskhop.dataset.sort.external_sort import Sorting
 from diskhop.dataset.sort.keys import EdgeShape
@@ -44,10 +44,9 @@ from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 # Parts of a file begin at multiples of this.
 _PART_BYTES = 1 << 20
 _WRITER_BYTES = 128 << 10
-_EDGES_AT_ONCE = 16 << 10
 _SCALES_WRITER_BYTES = 32 << 10
 _NODES_AT_ONCE = 4 << 10
-LISTS_BYTES = 4 * _WRITER_BYTES + 64 * _EDGES_AT_ONCE
+LISTS_BYTES = 4 * _WRITER_BYTES + 64 * EDGES_AT_ONCE
 SCALES_BYTES = 2 * _SCALES_WRITER_BYTES + 40 * _NODES_AT_ONCE
 
 
@@ -73,43 +72,6 @@ class ListsWanted(NamedTuple):
     def is_looped(self) -> bool:
         """Whether lists with weights get an edge from each node to itself."""
         return self.is_weighted and not self.has_loops
-
-
-@dataclass(frozen=True, slots=True)
-class ListedEdges:
-    """The edges of a dataset's lists, as an EdgeSource.
-
-    topology: the lists.
-    identity: see EdgeSource.
-    is_reversed: whether sources and destinations are exchanged.
-    """
-
-    topology: TopologyFiles
-    identity: str
-    is_reversed: bool = False
-
-    @property
-    def num_edges(self) -> int:
-        """See EdgeSource."""
-        return self.topology.num_edges
-
-    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """See EdgeSource."""
-        topology = self.topology
-        indptr = map_array(topology.indptr_path, np.int64, topology.num_nodes + 1)
-        indices = map_array(topology.indices_path, topology.index_dtype, topology.num_edges)
-        listed = np.array(indices[first : first + count])
-        nodes = destinations_of(indptr, first, first + count, topology.index_dtype)
-        return (nodes, listed) if self.is_reversed else (listed, nodes)
-
-    def have_loops(self, progress: Progress) -> bool:
-        """Return whether there is an edge from a node to itself."""
-        for start, stop in row_ranges(self.num_edges, _EDGES_AT_ONCE):
-            sources, destinations = self.read(start, stop - start)
-            if (sources == destinations).any():
-                return True
-            progress("finding loops", stop, self.num_edges)
-        return False
 
 
 def dataset_lists(topology: TopologyFiles, weights: Path | None = None) -> Lists:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.listed_edges import ListedEdges
 from diskhop.derived.scratch import free_bytes
 from diskhop.disk.model import DiskModel
 from diskhop.errors import ConfigError
 from diskhop.hops.make.blocks import first_cold_row
 from diskhop.hops.make.cold_edges import count_sources, scan_bytes
-from diskhop.hops.make.lists import ListedEdges, ListsWanted, dataset_lists, num_sorted_edges
+from diskhop.hops.make.lists import ListsWanted, dataset_lists, num_sorted_edges
 from diskhop.hops.make.plan import PropagationPlan, plan_propagation
 from diskhop.hops.make.task import Task, require_disk
 from diskhop.hops.make.weighted_lists import WEIGHT_BYTES, looped_lists_bytes

@@ -16,12 +16,13 @@ from typing import Any
 from diskhop._native import Engine
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, as_dataset
+from diskhop.dataset.listed_edges import ListedEdges
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.disk.probe import remembered_model
 from diskhop.hops.find import find_stale_tables, table_operators
 from diskhop.hops.make.builder import HopTableBuilder
-from diskhop.hops.make.lists import ListedEdges, ListMaker, ListsWanted, dataset_lists, num_sorted_edges
+from diskhop.hops.make.lists import ListMaker, ListsWanted, dataset_lists, num_sorted_edges
 from diskhop.hops.make.passes import Lists
 from diskhop.hops.make.plan import PropagationPlan, plan_propagation
 from diskhop.hops.make.prepare import count_task_sources, require_disk_for, task_of, wanted_lists

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.hops.make.lists import ListedEdges
+from diskhop.dataset.listed_edges import ListedEdges
 from diskhop.protocols import NodeIds
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress, silent
