@@ -259,7 +259,7 @@ def test_a_scratch_folder_that_another_run_removes_before_it_is_locked_is_made_a
     made: list[str] = []
     make = tempfile.mkdtemp
 
-    def make_and_lose(*, prefix: str, dir: Path) -> str:  # noqa: A002 (as the function's)
+    def make_and_lose(*, prefix: str, dir: Path) -> str:
         made.append(make(prefix=prefix, dir=dir))
         if len(made) == 1:
             Path(made[0]).rmdir()
