@@ -20,12 +20,16 @@ from diskhop.nn.kernels.softmax import gradient_reference, softmax_reference
 from diskhop.nn.kernels.sums import products_reference, sums_reference
 from diskhop.nn.kernels.triton_assembly import assemble_by_triton
 from diskhop.nn.models import LAYERS, Block, build_model
+from diskhop.nn.reproducible import reproducible
+from diskhop.nn.typed.block import TypedBlock
 from tests.examples import examples
 from tests.mini_batches import assert_same_batches
 from tests.runs import small_graph
+from tests.typed_graphs import typed_dataset
 from tests.unit.test_device_rows import DTYPES, leveled
 from tests.unit.test_kernels import EPSILON, Case, by_head, cases
 from tests.unit.test_models import IN_DIM, OUT_DIM, Graph, make_config
+from tests.unit.test_typed_models import VARIANTS, make, rows_of, sample
 
 DEVICE = torch.device("cuda")
 pytestmark = [
@@ -135,3 +139,47 @@ def test_a_model_is_the_one_on_the_cpu_and_repeats_itself(name: str) -> None:
     for ours, theirs, repeated in zip(found, expected, again, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
         assert torch.equal(ours, repeated)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_typed_model_is_the_one_on_the_cpu_and_repeats_itself(variant: str) -> None:
+    batch, _ = sample(degree=8)
+
+    def run(device: torch.device) -> list[Tensor]:
+        x = {name: rows.to(device).requires_grad_() for name, rows in rows_of(batch).items()}
+        network = make(variant).to(device)
+        out = network(x, TypedBlock.of(batch).mapped(lambda tensor: tensor.to(device)))
+        wanted = [*x.values(), *network.parameters()]
+        grads = torch.autograd.grad(out.square().sum(), wanted, allow_unused=True)
+        return [each.detach().cpu() for each in (out, *grads) if each is not None]
+
+    with reproducible(1, DEVICE):
+        expected, found, again = run(torch.device("cpu")), run(DEVICE), run(DEVICE)
+    for ours, theirs, repeated in zip(found, expected, again, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+        assert torch.equal(ours, repeated)
+
+
+def test_typed_models_and_links_train_as_on_the_cpu(tmp_path: Path) -> None:
+    _, typed = typed_dataset(tmp_path / "typed")
+    graph = small_graph(tmp_path / "g", num_nodes=300, num_edges=1500, dim=8)
+    common: dict[str, Any] = {"epochs": 2, "hidden": 16, "fanout": (4, 4), "memory": "100MB", "dropout": 0.0}
+    for dataset, more in ((typed, {"model": "rgcn"}), (typed, {"model": "hgt", "heads": 2}), (graph, {"task": "link"})):
+        runs = [diskhop.train(dataset, device=device, **common, **more) for device in ("cpu", "cuda")]
+        expected, found = ([epoch["loss"] for epoch in each.result["epochs"]] for each in runs)
+        assert found == pytest.approx(expected, rel=1e-3)
+
+
+def test_batches_of_links_have_the_bytes_of_those_in_memory(tmp_path: Path) -> None:
+    graph = small_graph(tmp_path / "g", num_nodes=3000, num_edges=40_000, dim=32)
+    arguments: dict[str, Any] = {"num_neighbors": [10, 5], "batch_size": 4000, "memory": "60MB", "store": "static"}
+    with diskhop.LinkNeighborLoader(graph, neg_sampling="binary", **arguments) as loader:
+        expected = list(loader)
+    with diskhop.LinkNeighborLoader(
+        graph, neg_sampling="binary", **arguments, device=DEVICE, device_memory=64_000
+    ) as loader:
+        found = []
+        for batch in loader:
+            assert batch.x.device.type == batch.edge_label_index.device.type == DEVICE.type
+            found.append(batch.cpu())
+    assert_same_batches(found, expected)

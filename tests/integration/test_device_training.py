@@ -10,21 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.nn.devices import CudaState
-from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies, PinnedRing
+from diskhop.pipeline.transfer import RING_BYTES, PinnedRing
 from diskhop.runs.devices import device_of_rank
 from diskhop.runs.kinds import find_kind
 from diskhop.runs.start import train
 from diskhop.runtime.ranks import Ranks
 from diskhop.stores.stores import STORES
 from diskhop.ui.summary import summarize
-from tests.devices import as_on_a_device
+from tests.devices import as_on_a_device, deliver_on_the_cpu
 from tests.runs import assert_same_run, import_arrays, interrupt, losses, random_arrays, small_graph
 
-CPU = torch.device("cpu")
 OPTIONS: dict[str, Any] = {
     "hidden": 8,
     "fanout": (3, 3),
@@ -46,21 +44,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture
 def delivered(monkeypatch: pytest.MonkeyPatch) -> list[PinnedRing]:
-    """Deliver on the CPU, as on a device, the batches of runs with device='cuda:7'; lists their rings, of 500 bytes."""
-    made: list[PinnedRing] = []
-
-    def copies(device: torch.device) -> DeviceCopies:
-        made.append(PinnedRing(device, buffer_bytes=500))
-        return DeviceCopies(device, made[-1])
-
-    def device_of(config: Any) -> torch.device | None:
-        return CPU if config.device == "cuda:7" else None
-
-    monkeypatch.setattr("diskhop.runs.nodes.sampled.DeviceCopies", copies)
-    monkeypatch.setattr("diskhop.runs.devices.choose_run_device", lambda *_: None)
-    monkeypatch.setattr("diskhop.runs.nodes.defaults.choose_run_device", lambda *_: None)
-    monkeypatch.setattr("diskhop.runs.nodes.sampled.device_of", device_of)
-    return made
+    """See deliver_on_the_cpu()."""
+    return deliver_on_the_cpu(monkeypatch)
 
 
 Make = Callable[..., Any]
@@ -194,16 +179,6 @@ def test_memory_of_a_device_needs_one(dataset: Dataset, tmp_path: Path) -> None:
     refused = "--device-memory 2 GB has no effect with --device cpu; use --device-memory 0, or --device cuda"
     with pytest.raises(ConfigError, match=f"^{refused}$"):
         train(dataset, out=tmp_path / "run", device_memory="2GB")
-
-
-def test_runs_that_compute_on_the_cpu_alone_say_so(dataset: Dataset) -> None:
-    kind = find_kind(None, "link", dataset)
-    refused = "--device cuda is for sage, gcn, gat and sgc, sign, hoga on nodes, not for --task link: use --device cpu"
-    with pytest.raises(ConfigError, match=f"^{refused}$"):
-        kind.resolve(dataset, {"device": "cuda", "task": "link"}, None)
-    choices = kind.resolve(dataset, {"device": "auto", "task": "link"}, None).choices
-    assert [each.value for each in choices if each.option == "device"] == ["cpu"]
-    assert not TypedConfig.ON_DEVICE
 
 
 def test_ranks_divide_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

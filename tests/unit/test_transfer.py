@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import diskhop
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, PipelineError
+from diskhop.loaders.shares import LoaderShare
 from diskhop.nn.devices import CudaState
 from diskhop.pipeline.device_report import DeviceReport, measure_copy_rate, report_devices
 from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies, PinnedRing
@@ -45,8 +46,8 @@ def rings(monkeypatch: pytest.MonkeyPatch) -> list[PinnedRing]:
         made.append(PinnedRing(device, buffer_bytes=100, num_buffers=3))
         return DeviceCopies(device, made[-1])
 
-    monkeypatch.setattr("diskhop.loaders.neighbor.DeviceCopies", copies)
-    monkeypatch.setattr("diskhop.loaders.neighbor.device_of", lambda wanted: wanted)
+    monkeypatch.setattr("diskhop.loaders.planned.DeviceCopies", copies)
+    monkeypatch.setattr("diskhop.loaders.planned.device_of", lambda wanted: wanted)
     return made
 
 
@@ -161,6 +162,47 @@ def test_batches_with_types_are_delivered_there_too(tmp_path: Path, store: str, 
     assert len(rings) == 1
     with pytest.raises(ConfigError, match="device_memory must be None for a graph with several types, got '1MB'"):
         loader_for(typed, **changes, device=CPU, device_memory="1MB")
+
+
+@pytest.mark.parametrize("negatives", ["binary", "triplet"])
+def test_links_are_delivered_there_too(dataset: Dataset, rings: list[PinnedRing], negatives: str) -> None:
+    arguments: dict[str, Any] = {"num_neighbors": [3, 2], "batch_size": 200, "shuffle": True, "memory": "50MB"}
+    arguments |= {"neg_sampling": negatives, "store": "static"}
+    with diskhop.LinkNeighborLoader(dataset, **arguments) as loader:
+        expected = list(loader)
+    with diskhop.LinkNeighborLoader(dataset, **arguments, device=CPU, device_memory=960) as loader:
+        assert_same_batches(loader, expected)
+        assert loader.plan.row_places == RowPlaces(device_rows=30, pinned_rows=270)
+    assert len(rings) == 1
+
+
+def test_links_of_a_type_are_delivered_there_too(tmp_path: Path, rings: list[PinnedRing]) -> None:
+    _, typed = typed_dataset(tmp_path)
+    edge_type = ("paper", "cites", "paper")
+    arguments: dict[str, Any] = {"num_neighbors": [3, 2], "batch_size": 100, "memory": "80MB"}
+    arguments |= {"edge_label_index": edge_type, "neg_sampling": "binary"}
+    with diskhop.LinkNeighborLoader(typed, **arguments) as loader:
+        expected = list(loader)
+    with diskhop.LinkNeighborLoader(typed, **arguments, device=CPU) as loader:
+        assert_same_batches(loader, expected)
+        assert loader.plan.reserved["transfer buffers"] == RING_BYTES
+    assert len(rings) == 1
+
+
+def test_processes_that_share_a_graph_deliver_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Peers:
+        count = 2
+
+        def gather(self, own: dict[str, Any]) -> list[dict[str, Any]]:
+            return [{"device": "cuda", "device_memory": 5}, own]
+
+    share = LoaderShare("NeighborLoader", None, None)
+    share.compare({"device": None, "device_memory": 0})
+    monkeypatch.setattr(share, "_local", Peers())
+    share.compare({"device": "cuda", "device_memory": 5})
+    refused = "device_memory is 5 in process 0 and 7 in process 1, which open the graph together; pass the same to all"
+    with pytest.raises(ConfigError, match=refused):
+        share.compare({"device": "cuda", "device_memory": 7})
 
 
 def test_copies_are_measured_without_a_gpu_and_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,6 @@ class LinkConfig(SampledConfig):
     """A run of sage, gcn or gat that learns which nodes have edges."""
 
     SUBJECT: ClassVar[str] = "--task link"
-    ON_DEVICE: ClassVar[bool] = False
     KNOWN_LOSSES: ClassVar[tuple[str, ...]] = LINK_LOSSES
 
     loss: str = like(

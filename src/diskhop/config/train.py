@@ -70,13 +70,9 @@ _SOME_OPERATORS = Rule(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig(LearningConfig):
-    """Options of every run that trains on nodes, besides the dataset.
-
-    ON_DEVICE: whether such runs can compute on a GPU.
-    """
+    """Options of every run that trains on nodes, besides the dataset."""
 
     SUBJECT: ClassVar[str]
-    ON_DEVICE: ClassVar[bool] = False
 
     model: str = option(
         help="Model: sage, gcn or gat (sampled neighbours); sgc, sign or hoga (hop tables computed before training); "
@@ -223,11 +219,6 @@ class TrainConfig(LearningConfig):
         """Check what options mean together."""
         # Not super(): a dataclass with slots is another class than the one that the name stands for here.
         LearningConfig.check(self)
-        if not self.ON_DEVICE and self.device not in (AUTO, CPU):
-            raise ConfigError(
-                f"--device {self.device} is for {SampledConfig.SUBJECT} and {HopConfig.SUBJECT} on nodes, not for "
-                f"{self.SUBJECT}: use --device cpu"
-            )
         if self.device_memory_bytes and self.device == CPU:
             raise ConfigError(
                 f"--device-memory {format_bytes(self.device_memory_bytes)} has no effect with --device cpu; use "
@@ -250,7 +241,6 @@ class SampledConfig(TrainConfig):
     """A run of sage, gcn or gat, on sampled neighbours; one layer per hop."""
 
     SUBJECT: ClassVar[str] = "sage, gcn, gat"
-    ON_DEVICE: ClassVar[bool] = True
     KNOWN_FEATURES: ClassVar[tuple[str, ...]] = ("", *MADE_FEATURES)
     HAS_TYPES: ClassVar[bool] = False
 
@@ -408,7 +398,6 @@ class HopConfig(TrainConfig):
     """A run of sgc, sign or hoga, on hop tables that are computed before training."""
 
     SUBJECT: ClassVar[str] = "sgc, sign, hoga"
-    ON_DEVICE: ClassVar[bool] = True
 
     hops: int = option(help="Hops over which features are aggregated.", rule=_DEPTH, panel="Sampling", shown="3")
     operators: tuple[str, ...] = option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from diskhop.config.options import option
+from diskhop.config.options import option, option_fields
 from diskhop.config.parse import parse_words
 from diskhop.config.rules import COUNT_OR_NONE, between, one_of
 from diskhop.config.train import IGNORE, LEARNED, MADE_FEATURES, SampledConfig
@@ -14,7 +14,13 @@ from diskhop.errors import ConfigError
 DEGREE, _, RANDOM = MADE_FEATURES
 SUM, ATTEND = RELATION_SUMS = ("sum", "attend")
 # What such a run cannot do yet with types: the value that says: not asked for.
-_WITHOUT: dict[str, object] = {"reuse": False, "warm_start": "", "weighted": False, "edge_weights": IGNORE}
+_WITHOUT: dict[str, object] = {
+    "reuse": False,
+    "warm_start": "",
+    "weighted": False,
+    "edge_weights": IGNORE,
+    "device_memory_bytes": 0,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +28,6 @@ class TypedConfig(SampledConfig):
     """A run of rgcn, rgat, hgt, simple-hgn or hetero-sage; one layer per hop."""
 
     SUBJECT: ClassVar[str] = "graphs with several types"
-    ON_DEVICE: ClassVar[bool] = False
     KNOWN_FEATURES: ClassVar[tuple[str, ...]] = ("", LEARNED, DEGREE, RANDOM)
     HAS_TYPES: ClassVar[bool] = True
 
@@ -79,5 +84,5 @@ def check_typed(config: SampledConfig) -> None:
     """Refuse options that graphs with several types do not have."""
     for name, usual in _WITHOUT.items():
         if getattr(config, name) != usual:
-            flag = f"--{name.replace('_', '-')}"
+            flag = option_fields(type(config))[name].main_flag
             raise ConfigError(f"{flag} is for graphs of one type of nodes and of edges: remove it")

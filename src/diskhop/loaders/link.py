@@ -70,8 +70,8 @@ class LinkNeighborLoader(PlannedLoader):
 
     Everything else is as in NeighborLoader: replace, subgraph_type, temporal_strategy, weight_attr, directed,
     batch_size (links), shuffle, drop_last, custom_cls, transform, memory, store, engine, cache, neighbor_cache, pinned,
-    disk, superbatch, scratch, ordered, threads, seed, out_dtype, features, loader_arguments; passes, loader(positions),
-    data and dataset.
+    disk, superbatch, scratch, ordered, threads, seed, out_dtype, features, device, device_memory, loader_arguments;
+    passes, loader(positions), data and dataset.
 
     Raises ConfigError for unsupported arguments, and BudgetError with the smallest memory that works.
     """
@@ -117,6 +117,8 @@ class LinkNeighborLoader(PlannedLoader):
         seed: int = 0,
         out_dtype: torch.dtype | None = None,
         features: str | None = None,
+        device: torch.device | str | None = None,
+        device_memory: int | str | None = None,
         **loader_arguments: Any,
     ) -> None:
         refused = {"transform_sampler_output": transform_sampler_output, "neighbor_sampler": neighbor_sampler}
@@ -151,6 +153,8 @@ class LinkNeighborLoader(PlannedLoader):
             seed=seed,
             out_dtype=out_dtype,
             features=features,
+            device=device,
+            device_memory=device_memory,
         )
         loader_arguments |= {"is_sorted": is_sorted, "filter_per_worker": filter_per_worker}
         given = "edge_label_index", "link"
@@ -216,7 +220,7 @@ class LinkNeighborLoader(PlannedLoader):
                 return maker.make_links(sampled, x, values, self._edge_type)
             return maker.make_links(sampled, x, values)
 
-        return pipeline.run(wanted, make)
+        return pipeline.run(wanted, make, self._destination)
 
     def _values(self, batch: LinkBatch) -> LinkValues:
         inputs = self._inputs

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as replaced
-from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -18,15 +17,12 @@ import torch
 
 from diskhop.batches.trace import hash_seeds
 from diskhop.budget import Budget
-from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.loaders.arguments import refuse_unsupported
-from diskhop.loaders.batches import Batch, BatchMaker, BatchSeedValues
-from diskhop.loaders.checks import size_of
-from diskhop.loaders.destination import delivered_on, device_of
+from diskhop.loaders.batches import Batch, BatchSeedValues
 from diskhop.loaders.input_nodes import InputNodes, resolve_input_nodes
-from diskhop.loaders.opened import AnyBatchMaker, OpenGraph
+from diskhop.loaders.opened import AnyBatchMaker
 from diskhop.loaders.planned import PlannedLoader
 from diskhop.loaders.settings import LoaderSettings
 from diskhop.loaders.typed_batches import TypedBatchMaker
@@ -34,7 +30,6 @@ from diskhop.loaders.typed_data import TypedLoaderData, find_seed_type, merged_r
 from diskhop.loaders.ways import is_disjoint, resolve_input_time, resolve_ways
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.stream import BatchStream
-from diskhop.pipeline.transfer import RING_BYTES, Destination, DeviceCopies
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch
 from diskhop.sampling.seeds import SeedSet
 
@@ -115,8 +110,6 @@ class NeighborLoader(PlannedLoader):
     """
 
     _class_name = "NeighborLoader"
-    # Of batches that are delivered on a device.
-    _destination: Destination | None = None
 
     def __init__(
         self,
@@ -161,7 +154,6 @@ class NeighborLoader(PlannedLoader):
         device_memory: int | str | None = None,
         **loader_arguments: Any,
     ) -> None:
-        target = device_of(device)
         refused = {"transform_sampler_output": transform_sampler_output, "neighbor_sampler": neighbor_sampler}
         refuse_unsupported(self._class_name, refused)
         ways = resolve_ways(
@@ -193,6 +185,8 @@ class NeighborLoader(PlannedLoader):
             seed=seed,
             out_dtype=out_dtype,
             features=features,
+            device=device,
+            device_memory=device_memory,
         )
         loader_arguments |= {"is_sorted": is_sorted, "filter_per_worker": filter_per_worker}
         given = "input_nodes", "seed node"
@@ -208,28 +202,7 @@ class NeighborLoader(PlannedLoader):
             may_repeat=self._may_repeat,
             times=self._times,
         )
-        device_bytes = size_of("device_memory", device_memory) or 0
-        is_typed = isinstance(self.data, TypedLoaderData)
-        require(
-            not (is_typed and device_bytes),
-            "device_memory",
-            "None for a graph with several types",
-            device_memory,
-            "leave it out: batches are copied whole",
-        )
-        require(
-            target is not None or not device_bytes,
-            "device_memory",
-            "None for batches in memory",
-            device_memory,
-            "leave it out, or add device='cuda'",
-        )
-        ring = {} if target is None else {"transfer buffers": RING_BYTES}
-        copies = None if target is None else DeviceCopies(target)
-        self._open(seed_set, id_map, {"seeds": self._seeds_bytes(), **ring}, copies, device_bytes)
-        if copies is not None:
-            self._destination = delivered_on(copies, partial(_converted, self._graph), self.data)
-            self._pins = False
+        self._open(seed_set, id_map, {"seeds": self._seeds_bytes()})
 
     def _find_seeds(
         self, input_nodes: Any, split: int | None, input_id: Any
@@ -295,10 +268,3 @@ class NeighborLoader(PlannedLoader):
 
     def _inputs_hash(self) -> str:
         return hash_seeds(self._seeds, self._times)
-
-
-def _converted(graph: OpenGraph, x: torch.Tensor) -> torch.Tensor:
-    """Convert rows of features to x of a batch."""
-    _, maker = graph.require_open()
-    assert isinstance(maker, BatchMaker)
-    return maker.features(x)

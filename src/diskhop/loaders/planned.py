@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -12,11 +13,14 @@ import numpy as np
 import torch
 
 from diskhop._native import keyed_permutation
+from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
 from diskhop.loaders.arguments import TorchArguments, edge_types_of, resolve_sampler, seed_of, torch_arguments
-from diskhop.loaders.batches import batch_class
+from diskhop.loaders.batches import BatchMaker, batch_class
+from diskhop.loaders.checks import size_of
+from diskhop.loaders.destination import delivered_on, device_of
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.named_samplers import resolve_named
 from diskhop.loaders.opened import OpenGraph, graph_of, typed_graph_of
@@ -27,7 +31,7 @@ from diskhop.loaders.shares import LoaderShare
 from diskhop.loaders.typed_data import TypedLoaderData, bytes_of_ids, merge_types
 from diskhop.loaders.typed_opposites import ADDED, opposite_types
 from diskhop.pipeline.stream import BatchStream
-from diskhop.pipeline.transfer import DeviceCopies
+from diskhop.pipeline.transfer import RING_BYTES, Destination, DeviceCopies
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.sampling.neighbor_ways import NeighborWays
 from diskhop.sampling.seeds import SeedSet, count_batches
@@ -43,6 +47,8 @@ class PlannedLoader(SampledLoader):
     """
 
     data: LoaderData
+    # Of batches that are delivered on a device.
+    _destination: Destination | None = None
     # Whether the rows of a batch are copied once more before it is delivered.
     _copies_rows = False
     _purpose: Purpose
@@ -59,6 +65,7 @@ class PlannedLoader(SampledLoader):
         loader_arguments: Mapping[str, Any],
         **options: Any,
     ) -> None:
+        self._device = device_of(settings.device)
         arguments = dict(loader_arguments)
         num_neighbors = resolve_named(name, num_neighbors, ways, arguments)
         torchs = torch_arguments(name, arguments, given[0])
@@ -117,14 +124,14 @@ class PlannedLoader(SampledLoader):
         seed_set: SeedSet,
         id_map: IdMap | Mapping[str, IdMap],
         held: Mapping[str, int],
-        copies: DeviceCopies | None = None,
-        device_bytes: int = 0,
     ) -> None:
-        """Plan and open the graph.
-
-        held: bytes that the loader holds, by name. copies, device_bytes: to a device, and its memory for rows.
-        """
-        settings = self._settings
+        """Plan and open the graph. held: bytes that the loader holds, by name."""
+        settings, device_bytes = self._settings, self._device_bytes()
+        # Each process may have a device of its own, and they open one plan.
+        kind = None if self._device is None else self._device.type
+        self._share.compare({"device": kind, "device_memory": device_bytes})
+        ring = {} if self._device is None else {"transfer buffers": RING_BYTES}
+        copies = None if self._device is None else DeviceCopies(self._device)
         if self._order is None:
             self._share.settle(self._arguments(), self._given[0])
         self._id_map = id_map
@@ -135,7 +142,7 @@ class PlannedLoader(SampledLoader):
             seed_set,
             self.budget,
             id_map=id_map,
-            held={**held, **({"original ids": bytes_of_ids(id_map)} if bytes_of_ids(id_map) else {})},
+            held={**held, **ring, **({"original ids": bytes_of_ids(id_map)} if bytes_of_ids(id_map) else {})},
             choices={**choices, "seed": self._seed, "device_bytes": device_bytes},
             copies=copies,
             share=self._share,
@@ -145,6 +152,20 @@ class PlannedLoader(SampledLoader):
             added=ADDED if self._adds_opposites else None,
             adds_opposites=self._adds_opposites,
         )
+        if copies is not None:
+            self._destination = delivered_on(copies, partial(_converted, self._graph), self.data)
+            self._pins = False
+
+    def _device_bytes(self) -> int:
+        """Return the bytes of the device that feature rows may take."""
+        wanted = self._settings.device_memory
+        num_bytes = size_of("device_memory", wanted) or 0
+        is_typed = isinstance(self.data, TypedLoaderData)
+        several, hint = "None for a graph with several types", "leave it out: batches are copied whole"
+        require(not (is_typed and num_bytes), "device_memory", several, wanted, hint)
+        needs, hint = "None for batches in memory", "leave it out, or add device='cuda'"
+        require(self._device is not None or not num_bytes, "device_memory", needs, wanted, hint)
+        return num_bytes
 
     @property
     def _num_batches(self) -> int:
@@ -225,3 +246,10 @@ class PlannedLoader(SampledLoader):
     @abstractmethod
     def _inputs_hash(self) -> str:
         """Return text that other inputs have another one of."""
+
+
+def _converted(graph: OpenGraph, x: torch.Tensor) -> torch.Tensor:
+    """Convert rows of features to x of a batch."""
+    _, maker = graph.require_open()
+    assert isinstance(maker, BatchMaker)
+    return maker.features(x)

@@ -39,6 +39,8 @@ class LoaderSettings:
     features: str | None
     neighbor_cache: int | str | None = None
     superbatch: int | None = None
+    device: torch.device | str | None = None
+    device_memory: int | str | None = None
 
     def check(self, loader: str, **options: Any) -> None:
         """Raise ConfigError for wrong types and values. loader: name of the class. options: more of SampledConfig."""

@@ -120,13 +120,20 @@ class LoaderShare:
         if inputs is not None and any(each[inputs] != every[0][inputs] for each in every):
             self._ranks = ONE
             return
+        self._require_same(every, "which share out its batches")
+
+    def compare(self, arguments: Mapping[str, Any]) -> None:
+        """Compare what processes that open the graph together must have in common. Raises ConfigError."""
+        if (peers := self.peers) is not None:
+            self._require_same(peers.gather(dict(arguments)), "which open the graph together")
+
+    def _require_same(self, every: Sequence[Mapping[str, Any]], why: str) -> None:
         for process, each in enumerate(every):
             for name, value in every[0].items():
                 if each[name] != value:
                     raise ConfigError(
                         f"{self._loader}: {name} is {reprlib.repr(value)} in process 0 and "
-                        f"{reprlib.repr(each[name])} in process {process}, which share out its batches; pass the same "
-                        "to all of them"
+                        f"{reprlib.repr(each[name])} in process {process}, {why}; pass the same to all of them"
                     )
 
 

@@ -88,7 +88,7 @@ def open_device_rows(
     except torch.OutOfMemoryError as error:
         raise ConfigError(
             f"{len(levels.device)} rows of {table.row_bytes} bytes do not fit the free memory of {copies.device}; use "
-            "a smaller --device-memory"
+            "a smaller --device-memory (device_memory of a loader)"
         ) from error
     for start, stop in row_ranges(len(levels.device), max(1, _PIECE_BYTES // table.row_bytes)):
         # Of the memory of batches in flight, of which there are none yet.
@@ -111,8 +111,8 @@ def _page_locked(rows: Tensor, device: torch.device) -> Callable[[], None]:
     status = int(runtime.cudaHostRegister(rows.data_ptr(), rows.numel() * rows.element_size(), portable))
     if status != 0:
         raise ConfigError(
-            f"{len(rows)} rows in memory cannot be pinned for {device} (CUDA error {status}); use a smaller --cache, "
-            "or raise the limit of locked memory (ulimit -l)"
+            f"{len(rows)} rows in memory cannot be pinned for {device} (CUDA error {status}); use a smaller --cache "
+            "(cache of a loader), or raise the limit of locked memory (ulimit -l)"
         )
 
     def unlock() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
@@ -12,16 +13,17 @@ from diskhop.config.options import AUTO
 from diskhop.config.train import CPU, TrainConfig
 from diskhop.errors import TrainingError
 from diskhop.nn.devices import CUDA, choose_device, read_cuda
+from diskhop.pipeline.device_report import describe_copies
+from diskhop.pipeline.transfer import RING_BYTES
+from diskhop.plans import SampledPlan
 from diskhop.runs.choices import Choice, Choices
 from diskhop.runtime.ranks import Ranks
 
 
-def choose_run_device(choices: Choices, kind: type[TrainConfig]) -> None:
-    """Refuse a device that cannot be used, and say which one 'auto' is. kind: of the run."""
+def choose_run_device(choices: Choices) -> None:
+    """Refuse a device that cannot be used, and say which one 'auto' is."""
     wanted = choices.complete.get("device", CPU)
-    if wanted == AUTO and not kind.ON_DEVICE:
-        choices.made.append(Choice("device", CPU, f"runs of {kind.SUBJECT} compute there"))
-    elif wanted != CPU and kind.ON_DEVICE:
+    if wanted != CPU:
         chosen = choose_device(wanted, read_cuda())
         if wanted == AUTO:
             choices.made.append(Choice("device", chosen.name, chosen.reason))
@@ -29,7 +31,7 @@ def choose_run_device(choices: Choices, kind: type[TrainConfig]) -> None:
 
 def device_of(config: TrainConfig) -> torch.device | None:
     """Return the device that a run computes on; None for the CPU. Raises ConfigError for one that cannot be used."""
-    if config.device == CPU or not config.ON_DEVICE:
+    if config.device == CPU:
         return None
     name = choose_device(config.device, read_cuda()).name
     return None if name == CPU else torch.device(name)
@@ -41,6 +43,23 @@ def device_of_rank(wanted: str, ranks: Ranks) -> str:
         return wanted
     num_devices = read_cuda().num_devices
     return f"{CUDA}:{ranks.local_rank % num_devices}" if num_devices else wanted
+
+
+def device_row_bytes(config: TrainConfig) -> int:
+    """Return the bytes of its device that feature rows of a run may take."""
+    return 0 if device_of(config) is None else config.device_memory_bytes
+
+
+def held_by_device(device: torch.device | None) -> dict[str, int]:
+    """Return the bytes of the budget that copies to a device take, by name."""
+    return {} if device is None else {"transfer buffers": RING_BYTES}
+
+
+def with_device(plan: SampledPlan, device: torch.device | None) -> SampledPlan:
+    """Return a plan that says how its batches come to the device of a run; None: they stay in memory."""
+    if device is None:
+        return plan
+    return replace(plan, reasons=(*plan.reasons, f"Device {device}: {describe_copies(device, plan.batch_bytes)}"))
 
 
 @contextmanager

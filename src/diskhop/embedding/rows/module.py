@@ -69,6 +69,10 @@ class StoredRows(nn.Module):
         self._place: RowPlace | None = None
         self._cache: PageCache | None = None
 
+    def _apply(self, _function: Any, _recurse: bool = True) -> StoredRows:
+        """See LearnedRows."""
+        return self
+
     def forward(self, ids: NodeIds) -> Tensor:
         """Return a batch's rows, float32 (ids, dim), with a gradient unless torch computes none."""
         if self._cache is None:

@@ -44,6 +44,13 @@ class Dropout:
         """Take a seed from torch's generator, unless nothing is dropped."""
         return cls(probability, int(torch.randint(2**62, ()))) if probability > 0 else cls()
 
+    def dropped(self, weights: Tensor) -> Tensor:
+        """Return weights with those of some slots set to 0, drawn on the device of the weights."""
+        if self.probability == 0:
+            return weights
+        generator = torch.Generator(weights.device).manual_seed(self.seed)
+        return weights * (torch.rand(weights.shape, generator=generator, device=weights.device) >= self.probability)
+
     @property
     def scale(self) -> float:
         """Factor of the attention that is not dropped."""
@@ -115,11 +122,7 @@ def _attention_on_device(scores: Tensor, layer: LayerBlock, negative_slope: floa
     is_loop = torch.zeros(len(targets), dtype=torch.bool, device=scores.device)
     is_loop[slots.indptr[1:].long() - 1] = True
     is_replaced = (slots.sources == targets) & ~is_loop
-    weights = list_softmax(found.masked_fill(is_replaced[:, None], -torch.inf), slots)
-    if dropout.probability == 0:
-        return weights
-    generator = torch.Generator(scores.device).manual_seed(dropout.seed)
-    return weights * (torch.rand(weights.shape, generator=generator, device=scores.device) >= dropout.probability)
+    return dropout.dropped(list_softmax(found.masked_fill(is_replaced[:, None], -torch.inf), slots))
 
 
 class _Attention(torch.autograd.Function):

@@ -6,8 +6,8 @@ prefix of the nodes, its *targets*, are computed from a longer prefix, its *sour
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from torch import Tensor
 
 from diskhop.batches.typed import TypedBatch
 from diskhop.dataset.type_map import EdgeEnds
+from diskhop.nn.kernels.choice import runs_core
+from diskhop.nn.kernels.lists import NeighborLists, starts_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +35,14 @@ class RelationLists:
     def num_targets(self) -> int:
         """Number of targets, with and without edges."""
         return len(self.indptr) - 1
+
+    def lists(self) -> NeighborLists:
+        """Return the targets' lists, for kernels."""
+        return NeighborLists(self.indptr, self.sources)
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> RelationLists:
+        """Return the edges with a function applied to each tensor."""
+        return RelationLists(function(self.indptr), function(self.sources))
 
     def nonempty(self) -> tuple[Tensor | None, Tensor]:
         """Return the targets with edges, int64, and an indptr of these alone; None and all where most have edges."""
@@ -59,6 +69,8 @@ class MergedLists:
     @classmethod
     def of(cls, relations: Sequence[RelationLists], starts: Iterable[int]) -> MergedLists:
         """Merge lists of the same targets. starts: first row in the matrix of each relation's sources."""
+        if not runs_core(relations[0].indptr):
+            return cls._on_device(relations, starts)
         indptrs = [each.indptr.numpy() for each in relations]
         counts = np.stack([np.diff(indptr) for indptr in indptrs], axis=1)
         by_relation = np.zeros(counts.size + 1, np.int32)
@@ -71,6 +83,19 @@ class MergedLists:
             sources[places] = each.sources.numpy()[: len(places)] + np.int32(start)
         arrays = by_relation[:: len(relations)].copy(), by_relation, sources
         return cls(*(torch.from_numpy(array) for array in arrays))
+
+    @classmethod
+    def _on_device(cls, relations: Sequence[RelationLists], starts: Iterable[int]) -> MergedLists:
+        counts = torch.stack([each.indptr.diff() for each in relations], dim=1)
+        by_relation = starts_of(counts.flatten())
+        sources = torch.cat([each.sources + start for each, start in zip(relations, starts, strict=True)])
+        merged = torch.empty_like(sources)
+        # Edges of one relation lie together in `sources`; each list has its first place among the merged ones.
+        first_places = by_relation[:-1].view(-1, len(relations)).t().flatten()
+        shifts = first_places - torch.cat([each.indptr[:-1] for each in relations])
+        numbers = torch.cat([torch.arange(len(each.sources), device=counts.device) for each in relations])
+        merged[shifts.repeat_interleave(counts.t().flatten(), output_size=len(sources)) + numbers] = sources
+        return cls(by_relation[:: len(relations)].contiguous(), by_relation, merged)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +110,11 @@ class TypedLayerBlock:
     num_sources: Mapping[str, int]
     num_targets: Mapping[str, int]
     lists: Mapping[EdgeEnds, RelationLists]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the edges."""
+        return _device_of(self.lists)
 
     def into(self, *destinations: str) -> TypedLayerBlock:
         """Return the part that computes some node types."""
@@ -105,7 +135,7 @@ class TypedLayerBlock:
         starts = self.row_starts()
         lists, firsts = [self.lists[each] for each in relations], [starts[source] for source, _, _ in relations]
         if loops_of is not None:
-            rows = torch.arange(self.num_targets[loops_of] + 1, dtype=torch.int32)
+            rows = torch.arange(self.num_targets[loops_of] + 1, dtype=torch.int32, device=self.device)
             lists, firsts = [*lists, RelationLists(rows, rows[:-1])], [*firsts, starts[loops_of]]
         return MergedLists.of(lists, firsts)
 
@@ -144,6 +174,15 @@ class TypedBlock:
             batch.by_hop,
         )
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the edges."""
+        return _device_of(self.lists)
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> TypedBlock:
+        """Return the block with a function applied to each tensor, such as one that copies it to a device."""
+        return replace(self, lists={ends: each.mapped(function) for ends, each in self.lists.items()})
+
     def __repr__(self) -> str:
         num_edges = sum(len(each.sources) for each in self.lists.values())
         return f"TypedBlock(relations={len(self.lists)}, edges={num_edges})"
@@ -163,6 +202,11 @@ class TypedBlock:
             lists[ends] = RelationLists(each.indptr[: num_targets[ends[2]] + 1], each.sources[:num_edges])
         num_sources = {name: sum(counts[: num_hops + 1]) for name, counts in self.num_sampled_nodes.items()}
         return TypedLayerBlock(num_sources, num_targets, lists)
+
+
+def _device_of(lists: Mapping[EdgeEnds, RelationLists]) -> torch.device:
+    """Return the device of the edges of some relations; the CPU without any."""
+    return next((each.indptr.device for each in lists.values()), torch.device("cpu"))
 
 
 def _as_int32(array: NDArray[np.int64]) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -133,6 +134,10 @@ class LearnedRows(nn.Module):
         # Views: what is loaded into them is loaded into the embeddings.
         self.register_buffer(VALUES, torch.from_numpy(self._embeddings.values))
         self.register_buffer("squares", torch.from_numpy(self._embeddings.squares))
+
+    def _apply(self, _function: Any, _recurse: bool = True) -> LearnedRows:
+        """Stay in memory, wherever the rest of the model computes: the rows are the embeddings' own."""
+        return self
 
     def forward(self, ids: NodeIds) -> Tensor:
         """Return a batch's rows; see NodeEmbeddings.rows()."""

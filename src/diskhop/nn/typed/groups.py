@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from diskhop.nn.kernels.lists import NeighborLists, starts_of
 from diskhop.nn.typed.block import RelationLists
 
 
@@ -38,6 +39,10 @@ class MeanGroup:
     def __len__(self) -> int:
         """Number of means."""
         return self.starts[-1]
+
+    def lists(self) -> NeighborLists:
+        """Return the lists of the means, for kernels."""
+        return NeighborLists(self.indptr, self.sources)
 
     def relations_in(self, rows: slice) -> Iterator[tuple[int, slice]]:
         """Yield the relations with means in a range: number and range of the means."""
@@ -90,16 +95,14 @@ def _group(source: str, relations: Sequence[tuple[int, RelationLists]]) -> MeanG
         lists = relations[0][1]
         targets, indptr = lists.nonempty()
         return MeanGroup(source, numbers, [0, len(indptr) - 1], targets, indptr, lists.sources)
-    degrees = [np.diff(lists.indptr.numpy()) for _, lists in relations]
-    with_edges = [np.flatnonzero(each) for each in degrees]
-    counts = np.concatenate([each[has] for each, has in zip(degrees, with_edges, strict=True)])
-    starts = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=starts[1:])
+    degrees = [lists.indptr.diff() for _, lists in relations]
+    with_edges = [each.nonzero().view(-1) for each in degrees]
+    counts = torch.cat([each[has] for each, has in zip(degrees, with_edges, strict=True)])
     return MeanGroup(
         source,
         numbers,
         np.cumsum([0, *map(len, with_edges)]).tolist(),
-        torch.from_numpy(np.concatenate(with_edges)),
-        torch.from_numpy(starts),
+        torch.cat(with_edges),
+        starts_of(counts),
         torch.cat([lists.sources for _, lists in relations]),
     )

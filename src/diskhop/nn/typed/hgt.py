@@ -52,7 +52,9 @@ class HgtLayer(HGTConv):  # type: ignore[misc]  # PyG has no types
         """Return keys or values of all types, one type after the other; of types that nothing reads, zeros."""
         read = {source for source, _, destination in self._schema.relations if destination in destinations}
         rows = [
-            self._map(part, name, x[name]) if name in read else torch.zeros(count, self.out_channels)
+            self._map(part, name, x[name])
+            if name in read
+            else torch.zeros(count, self.out_channels, device=layer.device)
             for name, count in layer.num_sources.items()
             if count > 0
         ]
@@ -64,7 +66,7 @@ class HgtLayer(HGTConv):  # type: ignore[misc]  # PyG has no types
         """Return the targets' sums of values by attention, (targets, out_dim)."""
         merged = layer.merged(relations)
         num_heads, dim = self.heads, self.out_channels // self.heads
-        numbers = torch.tensor([self._schema.relations.index(ends) for ends in relations])
+        numbers = torch.tensor([self._schema.relations.index(ends) for ends in relations], device=queries.device)
         priors = torch.cat([self.p_rel["__".join(ends)] for ends in relations])
         of_keys = self._maps(self.k_rel.weight, numbers) * (priors / math.sqrt(dim))[:, :, None, None]
         by_relation = torch.einsum("thd,rhed->trhe", queries.view(-1, num_heads, dim), of_keys)

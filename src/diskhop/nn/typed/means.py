@@ -1,8 +1,9 @@
 """Means over each relation's neighbours, mapped by a matrix per relation, and added up with the mapped own row.
 
 The core computes some means at a time, of one relation or of several, and a product per relation maps them while they
-are in the caches. No array of size (edges, columns) is built, and targets without edges of a relation cost nothing.
-Means are computed again in the backward pass instead of being kept.
+are in the caches; on a device, kernels compute those of a group at once. No array of size (edges, columns) is built,
+and targets without edges of a relation cost nothing. Means are computed again in the backward pass instead of being
+kept.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from diskhop._native import aggregate, aggregate_backward
 from diskhop.dataset.type_map import EdgeEnds
+from diskhop.nn.kernels.choice import runs_core
+from diskhop.nn.kernels.sums import run_sums
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.typed.block import RelationLists
 from diskhop.nn.typed.groups import MeanGroup, group_means, shifted
@@ -168,10 +171,13 @@ class _Call:
     products: Products
 
     def empty(self, num_rows: int, like: Tensor) -> Tensor:
-        return self.products.empty(num_rows, like.shape[1], torch.float32)
+        return self.products.empty(num_rows, like.shape[1], torch.float32, like.device)
 
     def chunks(self, x: Tensor, group: MeanGroup) -> Iterator[tuple[slice, Tensor]]:
         """Yield ranges of a group's means with their values, which are overwritten by the next."""
+        if not runs_core(x):
+            yield slice(0, len(group)), run_sums(x, group.lists().with_means(), torch.float32)
+            return
         memory = self.empty(min(_CHUNK_MEANS, len(group)), x)
         for begin in range(0, len(group), _CHUNK_MEANS):
             rows = slice(begin, min(begin + _CHUNK_MEANS, len(group)))
@@ -259,7 +265,10 @@ class _InputGrads:
                 values = means[shifted(part, rows)]
                 of_means[part], of_weight = call.relation_map.backward(group.of(grad, part), values, weights[number])
                 of_weights[number] += of_weight
-        if self._needs[group.source]:
+        if self._needs[group.source] and not runs_core(x):
+            found = run_sums(of_means, group.lists().with_means().transposed(len(x)), torch.float32)
+            self.found[group.source] = self.found[group.source] + found if group.source in self.found else found
+        elif self._needs[group.source]:
             adds = group.source in self.found
             out = self.found[group.source] if adds else call.empty(len(x), x)
             threads, scratch = torch.get_num_threads(), call.products.scratch

@@ -93,7 +93,7 @@ class TypedNetwork(nn.Module):
 
     def _project(self, node_type: str, rows: Tensor) -> Tensor:
         if len(rows) == 0:
-            return torch.zeros(0, self._hidden_dim)
+            return rows.new_zeros(0, self._hidden_dim, dtype=torch.float32)
         if self._input_dropout > 0 and self.training:
             rows = functional.dropout(rows.float(), self._input_dropout)
         if node_type not in self.inputs:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import RGATConv
 
 from diskhop.dataset.type_map import EdgeEnds
+from diskhop.nn.kernels.choice import runs_core
 from diskhop.nn.layers.attention import Dropout
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.typed.attention import add_scores, slot_softmax, sum_slots
@@ -49,6 +50,8 @@ class RgatLayer(RGATConv):  # type: ignore[misc]  # PyG has no types
             dropout=dropout,
             attention_mechanism="within-relation" if within else "across-relation",
         )
+        # Unused here, and left uninitialised there: saved models would differ from run to run.
+        nn.init.constant_(self.l2, 1 / self.out_channels)
         self._schema = schema
         self._products = products
 
@@ -85,7 +88,7 @@ class RgatLayer(RGATConv):  # type: ignore[misc]  # PyG has no types
 
     def _weights(self, relations: Sequence[EdgeEnds]) -> Tensor:
         """Return the matrices of relations, (relations, in_dim, out_dim)."""
-        numbers = torch.tensor([self._schema.relations.index(ends) for ends in relations])
+        numbers = torch.tensor([self._schema.relations.index(ends) for ends in relations], device=self.q.device)
         if self.num_bases is None:
             matrices: Tensor = self.weight.index_select(0, numbers)
         else:
@@ -96,6 +99,9 @@ class RgatLayer(RGATConv):  # type: ignore[misc]  # PyG has no types
 
 def _sources_only(lists: RelationLists, num_sources: int) -> tuple[Tensor | None, RelationLists]:
     """Return the rows that a relation reads, int64, and its lists with numbers among these; None if it reads most."""
+    if not runs_core(lists.sources):
+        distinct, places = torch.unique(lists.sources, return_inverse=True)
+        return distinct.long(), RelationLists(lists.indptr, places.int())
     is_read = np.zeros(num_sources, bool)
     is_read[lists.sources.numpy()] = True
     numbers = np.cumsum(is_read, dtype=np.int32)

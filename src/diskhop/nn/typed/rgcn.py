@@ -86,7 +86,8 @@ class RgcnLayer(RGCNConv):  # type: ignore[misc]  # PyG has no types
         return list(matrices.mT)
 
     def _numbers(self, relations: Sequence[EdgeEnds]) -> Tensor:
-        return torch.tensor([self._schema.relations.index(ends) for ends in relations])
+        numbers = [self._schema.relations.index(ends) for ends in relations]
+        return torch.tensor(numbers, device=self.weight.device)
 
     def _saves_to_sum_by_basis(self, lists: list[RelationLists]) -> bool:
         """Return whether a weighted sum per basis and one product cost less than a mean and a product per relation."""

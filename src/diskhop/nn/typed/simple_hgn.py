@@ -121,7 +121,7 @@ class SimpleHgnLayer(nn.Module):
         start, relations = layer.row_starts()[name], self._schema.into(name)
         of_targets = scores[start : start + layer.num_targets[name], 1]
         numbers = [*(self._schema.relations.index(ends) for ends in relations), len(self._schema.relations)]
-        by_relation = of_targets[:, None] + of_types[torch.tensor(numbers)]
+        by_relation = of_targets[:, None] + of_types[torch.tensor(numbers, device=of_types.device)]
         summed = add_scores(scores[:, 0], by_relation.flatten(0, 1), merged.by_relation, merged.sources)
         attention = slot_softmax(
             functional.leaky_relu(summed, NEGATIVE_SLOPE),

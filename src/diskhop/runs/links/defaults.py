@@ -69,7 +69,7 @@ def resolve_link_config(
     choices.made += ignored_parts(dataset, NODE)
     choose_link_steps(choices, task)
     choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
-    choose_machine(choices, LinkConfig)
+    choose_machine(choices)
     return Resolved(LinkConfig(**choices.complete), choices.made, task)
 
 

@@ -17,10 +17,11 @@ from diskhop.config.link import PAIR_METRICS, LinkConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.locks import SharedLock
 from diskhop.nn.layers.aggregate import Block, BlockWeights
-from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
+from diskhop.pipeline.batch import InFlightBatch, MiniBatch, Pass, Prepare
 from diskhop.pipeline.edge_weights import OpenWeights
 from diskhop.pipeline.pipeline import Pipeline
 from diskhop.pipeline.stream import BatchStream
+from diskhop.pipeline.transfer import Destination, DeviceCopies
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.links.batches import LinkPasses
 from diskhop.runs.links.measures import PairScores, RankScores
@@ -58,6 +59,59 @@ class LinkInputs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LinkPlaces:
+    """The links of a batch as tensors, by places among its seeds.
+
+    num_edges: edges that are scored; they come first.
+    sources, destinations: int64 (links).
+    negatives: int64 (edges, negatives), other destinations of each edge; None: negatives are links.
+    left_out: tails and heads that no edge is ranked against, bool (edges, candidates) each; None: nothing is ranked.
+    """
+
+    num_edges: int
+    sources: Tensor
+    destinations: Tensor
+    negatives: Tensor | None
+    left_out: tuple[Tensor, Tensor] | None
+
+    @classmethod
+    def of(cls, inputs: LinkInputs, *, is_ranked: bool) -> LinkPlaces:
+        """Take the places of a batch. is_ranked: whether its edges are ranked among candidates."""
+        links = inputs.links
+        count = len(links.positions)
+        return cls(
+            count,
+            torch.from_numpy(links.sources),
+            torch.from_numpy(links.destinations),
+            None if links.negatives is None else torch.from_numpy(np.ascontiguousarray(links.negatives)),
+            (
+                _left_out(links.destinations, count, inputs.known_tails),
+                _left_out(links.sources, count, inputs.known_heads),
+            )
+            if is_ranked
+            else None,
+        )
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> LinkPlaces:
+        """Return the places with a function applied to each tensor, such as one that copies it to a device."""
+        return LinkPlaces(
+            self.num_edges,
+            function(self.sources),
+            function(self.destinations),
+            None if self.negatives is None else function(self.negatives),
+            None if self.left_out is None else (function(self.left_out[0]), function(self.left_out[1])),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeliveredLinks:
+    """Inputs of a batch of links on a device, in addition to features. edges: of messages, as the model takes them."""
+
+    edges: Any
+    places: LinkPlaces
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class OpenGraph:
     """A graph of messages that is open: its pipeline, and the weights of its edges, if they are used."""
 
@@ -73,6 +127,7 @@ class LinkFeed:
     known: all edges, for ranks that leave them out as candidates.
     uses_degrees: whether the model reads in-degrees.
     lock: that of the split, which is held as long as the feed.
+    copies: to the device that batches are delivered on; None: they stay in memory.
     """
 
     def __init__(
@@ -84,8 +139,10 @@ class LinkFeed:
         *,
         uses_degrees: bool,
         lock: SharedLock,
+        copies: DeviceCopies | None = None,
     ) -> None:
         self._lock = lock
+        self._copies = copies
         self._open_graph = open_graph
         self._passes = passes
         self._config = config
@@ -118,7 +175,10 @@ class LinkFeed:
         if following is not None and following.purpose != Purpose.TEST:
             make_following = partial(self._pass, following, share)
         prepare = self._prepare(graph, wanted, with_strengths=with_strengths)
-        return graph.pipeline.run(wanted, prepare, following=make_following)
+        destination = None
+        if self._copies is not None:
+            destination = Destination(self._copies, partial(self._move, is_ranked=self._is_ranked(of.purpose)))
+        return graph.pipeline.run(wanted, prepare, destination, following=make_following)
 
     def _pass(self, of: RunPass, share: Ranks) -> Pass:
         if of.purpose == Purpose.TRAIN:
@@ -126,13 +186,26 @@ class LinkFeed:
             return self._passes.train_pass(of.epoch, share, with_in_degrees=with_in_degrees)
         return self._passes.eval_pass(of.purpose, share, with_in_degrees=self._uses_degrees)
 
-    def embed(self, model: Any, batch: MiniBatch) -> Tensor:
-        """Return the embeddings of a batch's seeds, float32 (seeds, dim)."""
+    def features_of(self, batch: MiniBatch | InFlightBatch) -> Any:
+        """Return the features of a batch that are in memory, as the model takes them."""
+        return batch.x
+
+    def edges_of(self, batch: MiniBatch | InFlightBatch, rows: Tensor | None) -> Any:
+        """Return the edges of messages, as the model takes them. rows: of x that hold the nodes' features."""
         inputs: LinkInputs = batch.prepared
-        rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
-        block = Block.of(inputs.messages, _degrees_of_messages(batch), rows, inputs.weights)
-        embeddings: Tensor = model(batch.x, block)
-        return embeddings[: batch.sampled.num_seeds]
+        return Block.of(inputs.messages, _degrees_of_messages(batch), rows, inputs.weights)
+
+    def copy_features(self, batch: InFlightBatch, copies: DeviceCopies) -> None:
+        """Replace the features of a batch by those on a device."""
+        assert batch.x is not None
+        if batch.staged is not None:
+            batch.x = batch.staged.assemble(batch.x, copies)
+        else:
+            batch.x = copies.copy(batch.x, batch.rows)
+
+    def delivered_features(self, batch: MiniBatch) -> Any:
+        """Return the features of a batch on a device, as the model takes them."""
+        return batch.x
 
     def split_by_type(self, _graph: Dataset, _messages: SampledBatch) -> Any:
         """Return the messages of a graph as a model of types takes them; None for other models."""
@@ -144,12 +217,28 @@ class LinkFeed:
 
     def forward(self, model: Any, batch: MiniBatch) -> PairScores | RankScores:
         """See Feed."""
-        inputs: LinkInputs = batch.prepared
-        embeddings = self.embed(model, batch)
-        # Ranks are of evaluation alone: training always tells edges from negatives.
-        if model.training or self._config.metric in PAIR_METRICS:
-            return score_pairs(model, embeddings, inputs.links)
-        return score_candidates(model, embeddings, inputs)
+        if isinstance(batch.prepared, DeliveredLinks):
+            places = batch.prepared.places
+            outputs: Tensor = model(self.delivered_features(batch), batch.prepared.edges)
+        else:
+            purpose = Purpose.TRAIN if model.training else Purpose.VALID
+            places = LinkPlaces.of(batch.prepared, is_ranked=self._is_ranked(purpose))
+            rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
+            outputs = model(self.features_of(batch), self.edges_of(batch, rows))
+        embeddings = outputs[: batch.sampled.num_seeds]
+        score = score_pairs if places.left_out is None else score_candidates
+        return score(model, embeddings, places)
+
+    def _is_ranked(self, purpose: Purpose) -> bool:
+        """Return whether edges are ranked: training always tells edges from negatives."""
+        return purpose != Purpose.TRAIN and self._config.metric not in PAIR_METRICS
+
+    def _move(self, batch: InFlightBatch, copies: DeviceCopies, *, is_ranked: bool) -> None:
+        edges = self.edges_of(batch, None).mapped(copies.copy)
+        self.copy_features(batch, copies)
+        places = LinkPlaces.of(batch.prepared, is_ranked=is_ranked)
+        batch.rows = batch.in_degrees = None
+        batch.prepared = DeliveredLinks(edges, places.mapped(copies.copy))
 
     def _graph(self, *, is_test: bool) -> OpenGraph:
         if self._open is None or self._open[0] != is_test:
@@ -160,7 +249,7 @@ class LinkFeed:
     def _prepare(self, graph: OpenGraph, wanted: Pass, *, with_strengths: bool) -> Prepare:
         """Return what finds the links of a batch, and the edges that messages use, while it is prefetched."""
         is_training = wanted.purpose == Purpose.TRAIN
-        ranks = not is_training and self._config.metric not in PAIR_METRICS and self._config.eval_filtered
+        ranks = self._is_ranked(wanted.purpose) and self._config.eval_filtered
 
         def prepare(sampled: SampledBatch, _x: Tensor) -> LinkInputs:
             links, messages, left_out = wanted.links_of(sampled.number), sampled, None
@@ -188,7 +277,15 @@ class LinkFeed:
         return tails, heads
 
 
-def _degrees_of_messages(batch: MiniBatch) -> Tensor | None:
+def _left_out(ends: NDArray[np.int64], num_edges: int, known: NDArray[np.bool_] | None) -> Tensor:
+    """Return which candidates are no other node than an edge's own end, or known to form an edge."""
+    is_left_out = ends[:num_edges, None] == ends[None, num_edges:]
+    if known is not None:
+        is_left_out |= known
+    return torch.from_numpy(is_left_out)
+
+
+def _degrees_of_messages(batch: MiniBatch | InFlightBatch) -> Tensor | None:
     """Return in-degrees in the whole graph without the edges that are left out: these would tell who has an edge."""
     left_out: NDArray[np.int64] | None = batch.prepared.left_out
     if batch.in_degrees is None or left_out is None:
@@ -198,16 +295,15 @@ def _degrees_of_messages(batch: MiniBatch) -> Tensor | None:
     return degrees
 
 
-def score_pairs(model: Any, embeddings: Tensor, links: LinkBatch) -> PairScores:
+def score_pairs(model: Any, embeddings: Tensor, links: LinkPlaces) -> PairScores:
     """Score the edges and negatives of a batch by a model's decoder. embeddings: float32 (seeds, dim)."""
-    count = len(links.positions)
-    sources, destinations = torch.from_numpy(links.sources), torch.from_numpy(links.destinations)
+    count, sources, destinations = links.num_edges, links.sources, links.destinations
     if links.negatives is None:
         scores = model.decoder(embeddings.index_select(0, sources), embeddings.index_select(0, destinations))
         # Negative i belongs to edge i % count.
         return PairScores(scores[:count], scores[count:].view(-1, count).t())
     amount = links.negatives.shape[1]
-    others = torch.from_numpy(np.ascontiguousarray(links.negatives)).flatten()
+    others = links.negatives.flatten()
     heads = torch.cat([sources, sources.repeat_interleave(amount)])
     scores = model.decoder(
         embeddings.index_select(0, heads), embeddings.index_select(0, torch.cat([destinations, others]))
@@ -215,24 +311,17 @@ def score_pairs(model: Any, embeddings: Tensor, links: LinkBatch) -> PairScores:
     return PairScores(scores[:count], scores[count:].view(count, amount))
 
 
-def score_candidates(model: Any, embeddings: Tensor, inputs: LinkInputs) -> RankScores:
+def score_candidates(model: Any, embeddings: Tensor, links: LinkPlaces) -> RankScores:
     """Score the edges of a batch, and each with every candidate in the place of one end."""
-    links = inputs.links
-    count = len(links.positions)
-    sources = embeddings.index_select(0, torch.from_numpy(links.sources))
-    destinations = embeddings.index_select(0, torch.from_numpy(links.destinations))
+    assert links.left_out is not None, "edges are ranked"
+    count = links.num_edges
+    sources, destinations = (embeddings.index_select(0, each) for each in (links.sources, links.destinations))
     tails = model.decoder.matrix(sources[:count], destinations[count:])
     heads = model.decoder.matrix(destinations[:count], sources[count:])
     # The scores of edges round as those of candidates do.
     blocks = [slice(start, stop) for start, stop in row_ranges(count, _OWN_AT_ONCE)]
     own_scores = [model.decoder.matrix(sources[each], destinations[each]).diagonal() for each in blocks]
     positives = torch.cat(own_scores)
-    for scores, known, own, others in (
-        (tails, inputs.known_tails, links.destinations[:count], links.destinations[count:]),
-        (heads, inputs.known_heads, links.sources[:count], links.sources[count:]),
-    ):
-        is_left_out = own[:, None] == others[None, :]
-        if known is not None:
-            is_left_out |= known
-        scores[torch.from_numpy(is_left_out)] = -torch.inf
+    for scores, is_left_out in zip((tails, heads), links.left_out, strict=True):
+        scores.masked_fill_(is_left_out, -torch.inf)
     return RankScores(positives, tails, heads)

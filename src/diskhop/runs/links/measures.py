@@ -59,7 +59,7 @@ class PairMeasure:
 
     def part(self, outputs: PairScores, _batch: Any = None) -> _SidesOfBatch:
         """See feeds.Measure."""
-        return outputs.positives.numpy().copy(), outputs.negatives.numpy().ravel().copy()
+        return outputs.positives.cpu().numpy().copy(), outputs.negatives.cpu().numpy().ravel().copy()
 
     def add(self, part: _SidesOfBatch) -> None:
         """See feeds.Measure."""
@@ -121,7 +121,8 @@ def rank_among(positives: Tensor, candidates: Tensor) -> Ranks:
     """
     own = positives[:, None]
     num_left_out = (candidates == -torch.inf).sum(1)
-    return Ranks((candidates > own).sum(1), (candidates == own).sum(1), candidates.shape[1] - num_left_out)
+    counts = (candidates > own).sum(1), (candidates == own).sum(1), candidates.shape[1] - num_left_out
+    return Ranks(*(each.cpu() for each in counts))
 
 
 def make_measure(config: LinkConfig, num_nodes: int, num_edges: int) -> PairMeasure | RankMeasure:

@@ -13,10 +13,12 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.nn.link_model import LinkModel, build_link_model
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.pipeline.pipeline import open_pipeline
+from diskhop.pipeline.transfer import DeviceCopies
 from diskhop.planning.workload import Workload
 from diskhop.plans import PreparedBytes
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import Callback
+from diskhop.runs.devices import device_of, device_row_bytes, held_by_device, with_device
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.links.batches import LinkPasses, make_passes
 from diskhop.runs.links.feed import LinkFeed, OpenGraph
@@ -65,12 +67,14 @@ def link_workload(
     """
     weights = edge_weights_of(dataset, config)
     held = {**held_bytes(config, task), **({} if weights is None else weights.reserved), **others}
+    held |= held_by_device(device_of(config))
     seed_sets = [passes.seed_set(purpose) for purpose in task.used]
     workload = workload_of(
         config, seed_sets, held, step_measure(dataset, config, partial(_make_model, dataset, config))
     )
     added = message_bytes(config, task)
-    return replace(workload, values=added if weights is None else added.plus(weights.added))
+    values = added if weights is None else added.plus(weights.added)
+    return replace(workload, values=values, device_bytes=device_row_bytes(config))
 
 
 def message_bytes(config: LinkConfig, task: LinkTask) -> PreparedBytes:
@@ -97,28 +101,39 @@ def prepare_links(
     workload = link_workload(graphs[0], config, task, passes, larger_lists(graphs, config, task, passes))
     samples = Samples(pass_of=passes.train_pass, epochs=tuple(range(config.epochs)), num_batches=passes.num_batches)
     preparation = prepare(graphs[0], config, workload, samples, budget, callback)
-    plan = preparation.plan
+    device = device_of(config)
+    plan = with_device(preparation.plan, device)
     planned = planned_config(config, plan)
 
     @contextmanager
-    def open_graph(is_test: bool) -> Iterator[OpenGraph]:
+    def open_graph(copies: DeviceCopies | None, is_test: bool) -> Iterator[OpenGraph]:
         graph = graphs[is_test]
         weights = edge_weights_of(graph, config)
         with ExitStack() as held:
             for name, num_bytes in {} if weights is None else weights.reserved.items():
                 held.enter_context(budget.reserve(name, num_bytes))
-            pipeline = held.enter_context(open_pipeline(graph, plan, budget, expected=workload.seed_sets[0]))
+            expected = workload.seed_sets[0]
+            pipeline = held.enter_context(open_pipeline(graph, plan, budget, expected=expected, copies=copies))
             opened = None if weights is None else weights.open(pipeline.engine, plan.max_gap_bytes)
             yield OpenGraph(pipeline, opened)
 
     @contextmanager
     def open_feed(model: LinkModel) -> Iterator[Feed]:
-        known = KnownLinks(task.split.lists)
-        feed = LinkFeed(open_graph, passes, planned, known, uses_degrees=model.uses_degrees, lock=split.lock)
-        try:
+        with ExitStack() as held:
+            for name, num_bytes in held_by_device(device).items():
+                held.enter_context(budget.reserve(name, num_bytes))
+            copies = None if device is None else DeviceCopies(device)
+            feed = LinkFeed(
+                partial(open_graph, copies),
+                passes,
+                planned,
+                KnownLinks(task.split.lists),
+                uses_degrees=model.uses_degrees,
+                lock=split.lock,
+                copies=copies,
+            )
+            held.callback(feed.close)
             yield feed
-        finally:
-            feed.close()
 
     return PreparedRun(
         config=planned,
@@ -127,6 +142,7 @@ def prepare_links(
         open=open_feed,
         facts={"split": describe_split(config, task, split)},
         preparation=preparation.to_dict(),
+        device=device,
     )
 
 

@@ -118,7 +118,7 @@ def resolve_config(
     choices.choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     if kind is HopConfig:
         choose_chunks(task, choices)
-    choose_machine(choices, kind)
+    choose_machine(choices)
     return Resolved(kind(**choices.complete), choices.made, task)
 
 
@@ -196,9 +196,9 @@ def choose_steps(
         choices.choose("patience", patience, f"stops after {patience} validations in a row that are not better")
 
 
-def choose_machine(choices: Choices, kind: type[TrainConfig]) -> None:
-    """Choose the device, the I/O engine, threads, and the library that multiplies matrices. kind: of the run."""
-    choose_run_device(choices, kind)
+def choose_machine(choices: Choices) -> None:
+    """Choose the device, the I/O engine, threads, and the library that multiplies matrices."""
+    choose_run_device(choices)
     choices.choose("engine", AUTO, "the fastest that works here")
     choices.choose("threads", default_threads(), "the cores this process may use")
     choose_products(choices)

@@ -23,14 +23,14 @@ class Delivered:
 
     nodes: rows of the nodes in the loss.
     labels: of these nodes, as Objective.labels.
-    block: edges.
+    block: edges, as the model takes them.
     places: int64, rows of these nodes among the model's outputs; None: the first ones.
     loss_weights: see SubgraphBatch.
     """
 
     nodes: NodeRows
     labels: Tensor
-    block: Block
+    block: Any
     places: Tensor | None
     loss_weights: Tensor | None
 

@@ -23,17 +23,16 @@ from diskhop.nn.models import NORMALISING, Block, Network, build_model
 from diskhop.nn.reproducible import reproducible
 from diskhop.pipeline.ahead import MakePass
 from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
-from diskhop.pipeline.device_report import describe_copies
 from diskhop.pipeline.edge_weights import EdgeWeights, OpenWeights
 from diskhop.pipeline.norms import NormColumns
 from diskhop.pipeline.pack_steps import Samples
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
-from diskhop.pipeline.transfer import RING_BYTES, Destination, DeviceCopies
+from diskhop.pipeline.transfer import Destination, DeviceCopies
 from diskhop.planning.workload import Workload
 from diskhop.plans import PreparedBytes
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.devices import device_errors, device_of
+from diskhop.runs.devices import device_errors, device_of, device_row_bytes, held_by_device, with_device
 from diskhop.runs.feeds import Batches, Feed, PreparedRun
 from diskhop.runs.nodes.clusters import with_clusters
 from diskhop.runs.nodes.delivery import DeviceBatch, delivered_on
@@ -66,11 +65,10 @@ def prepare_sampled(
     workload = sampled_workload(dataset, config, task)
     samples, ordering = _order_samples(config, task, dataset.num_nodes)
     preparation = prepare(dataset, config, workload, samples, budget, callback)
-    plan = preparation.plan
+    plan, device = preparation.plan, device_of(config)
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
-    if (device := device_of(config)) is not None:
-        plan = replace(plan, reasons=(*plan.reasons, f"Device {device}: {describe_copies(device, plan.batch_bytes)}"))
+    plan = with_device(plan, device)
     planned = planned_config(config, plan)
 
     weights = edge_weights_of(dataset, config)
@@ -128,8 +126,7 @@ def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) ->
         values = values.plus(ADDED)
     if config.sample_coverage:
         values = values.plus(NormColumns(dataset, config.memory_bytes).added)
-    device_bytes = 0 if device_of(config) is None else config.device_memory_bytes
-    return replace(workload, values=values, device_bytes=device_bytes)
+    return replace(workload, values=values, device_bytes=device_row_bytes(config))
 
 
 def step_measure(
@@ -162,9 +159,7 @@ def _held_by_feed(
         held["resident partitions"] = _BYTES_PER_ARRANGED * num_train
     if config.sample_coverage:
         held |= NormColumns(dataset, config.memory_bytes).reserved
-    if device_of(config) is not None:
-        held["transfer buffers"] = RING_BYTES
-    return held
+    return held | held_by_device(device_of(config))
 
 
 def edge_weights_of(dataset: Dataset, config: SampledConfig) -> EdgeWeights | None:

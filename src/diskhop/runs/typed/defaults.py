@@ -61,7 +61,7 @@ def resolve_typed_config(
     )
     choose_objective(labelled, choices)
     choices.choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
-    choose_machine(choices, TypedConfig)
+    choose_machine(choices)
     return Resolved(TypedConfig(**choices.complete), choices.made, task)
 
 

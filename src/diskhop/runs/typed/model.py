@@ -83,7 +83,8 @@ class TypedModel(nn.Module):
         """Return outputs of the seeds by type; see TypedNetwork."""
         rows = dict(x)
         for name, learned in self.learned.items():
-            rows[name] = learned(inputs.parts[name].node_ids)
+            # These are in memory, wherever the network computes.
+            rows[name] = learned(inputs.parts[name].node_ids).to(inputs.block.device)
         return self.network.outputs(rows, inputs.block)
 
     def step_rows(self, factor: float, weight: float) -> None:

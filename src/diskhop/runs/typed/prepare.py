@@ -22,14 +22,16 @@ from diskhop.io.engine import open_engine
 from diskhop.nn.dry_run import measure_step_seconds
 from diskhop.nn.reproducible import reproducible
 from diskhop.pipeline.pipeline import open_pipeline
+from diskhop.pipeline.transfer import DeviceCopies
 from diskhop.planning.planner import choose_predicted_plan
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeRows, Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
+from diskhop.runs.devices import device_errors, device_of, held_by_device, with_device
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import planned_config, workload_of
-from diskhop.runs.typed.feed import TypedFeed, inputs_of
+from diskhop.runs.typed.feed import TypedDelivery, TypedFeed, inputs_of
 from diskhop.runs.typed.model import TypedModel, make_model, types_of_run
 from diskhop.runs.typed.samplers import eval_sampler, train_sampler
 from diskhop.runs.typed.target import reversed_types
@@ -62,16 +64,21 @@ def prepare_typed(
     first_row = types.first_row(config.target)
     seeds = _merged_seeds(task.seeds, first_row)
     workload = typed_workload(merged, config, seeds, task)
-    plan = choose_predicted_plan(merged, workload, budget)
+    device = device_of(config)
+    plan = with_device(choose_predicted_plan(merged, workload, budget), device)
     planned = planned_config(config, plan)
 
     @contextmanager
     def open_feed(model: TypedModel) -> Iterator[Feed]:
         with ExitStack() as held:
-            for name, num_bytes in model.held.items():
+            for name, num_bytes in {**model.held, **held_by_device(device)}.items():
                 held.enter_context(budget.reserve(name, num_bytes))
             pipeline = held.enter_context(open_pipeline(merged, plan, budget, expected=workload.seed_sets[0]))
-            yield TypedFeed(pipeline, seeds, first_row, planned, types_of_run(merged, planned).made)
+            delivery = None
+            if device is not None:
+                assert task.labels is not None, "a task without labels is only planned"
+                delivery = TypedDelivery(DeviceCopies(device), task.labels)
+            yield TypedFeed(pipeline, seeds, first_row, planned, types_of_run(merged, planned).made, delivery)
 
     return PreparedRun(
         config=planned,
@@ -79,6 +86,7 @@ def prepare_typed(
         make_model=partial(make_model, merged, planned),
         open=open_feed,
         facts={"target": config.target, "types": described_types(merged)},
+        device=device,
     )
 
 
@@ -105,7 +113,7 @@ def typed_workload(merged: Dataset, config: TypedConfig, seeds: SplitSeeds, task
 
     parts = ((Purpose.TRAIN, seeds.train), (Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
     seed_sets = [seed_set(purpose, rows) for purpose, rows in parts if rows is not None]
-    held = {**task.held, **types_of_run(merged, config).held}
+    held = {**task.held, **types_of_run(merged, config).held, **held_by_device(device_of(config))}
     workload = workload_of(config, seed_sets, held, step_measure(merged, config, partial(make_model, merged, config)))
     return replace(workload, values=SPLIT_BYTES, reads_lent_rows=False)
 
@@ -118,12 +126,14 @@ def step_measure(
     assert types is not None
     if merged.features() is None:
         return None
+    device = device_of(config)
 
     def measure(batch: SampledBatch) -> float:
-        inputs = inputs_of(batch, types)
-        x = {name: torch.full((len(inputs.parts[name].node_ids), dim), 0.01) for name, dim in dims.items() if dim}
-        with reproducible(config.threads):
-            return measure_step_seconds(make_model, config.lr, (x, inputs))
+        inputs = inputs_of(batch, types).mapped(lambda tensor: tensor.to(device))
+        num_rows = {name: len(part.node_ids) for name, part in inputs.parts.items()}
+        x = {name: torch.full((num_rows[name], dim), 0.01, device=device) for name, dim in dims.items() if dim}
+        with reproducible(config.threads, device), device_errors(device, config):
+            return measure_step_seconds(make_model, config.lr, (x, inputs), device)
 
     return measure
 

@@ -57,7 +57,7 @@ def resolve_typed_hop_config(
     choose_objective(labelled, choices)
     choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     choose_chunks(task, choices)
-    choose_machine(choices, TypedHopConfig)
+    choose_machine(choices)
     return Resolved(TypedHopConfig(**choices.complete), choices.made, task)
 
 

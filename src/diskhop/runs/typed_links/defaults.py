@@ -57,5 +57,5 @@ def resolve_typed_link_config(
     choices.made.append(Choice("edges", "split", task.split.described))
     choose_link_steps(choices, task)
     choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
-    choose_machine(choices, TypedLinkConfig)
+    choose_machine(choices)
     return Resolved(TypedLinkConfig(**choices.complete), choices.made, task)

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import MadeFeatures
-from diskhop.pipeline.batch import MiniBatch
-from diskhop.pipeline.made_rows import make_rows
+from diskhop.pipeline.batch import InFlightBatch, MiniBatch
+from diskhop.pipeline.transfer import DeviceCopies
 from diskhop.protocols import SampledBatch
 from diskhop.runs.links.feed import LinkFeed
-from diskhop.runs.typed.feed import TypedInputs, inputs_of
+from diskhop.runs.typed.feed import TypedInputs, inputs_of, rows_by_type
 from diskhop.sampling.edge_split.target import SplitTarget
 
 
@@ -31,15 +31,22 @@ class TypedLinkFeed(LinkFeed):
         self._target = target
         self._made = made
 
-    def embed(self, model: Any, batch: MiniBatch) -> Tensor:
+    def features_of(self, batch: MiniBatch | InFlightBatch) -> dict[str, Tensor]:
+        """See LinkFeed."""
+        return rows_by_type(batch, batch.prepared.by_type, self._made)
+
+    def edges_of(self, batch: MiniBatch | InFlightBatch, _rows: Tensor | None) -> TypedInputs:
         """See LinkFeed."""
         inputs: TypedInputs = batch.prepared.by_type
-        assert batch.x_by_type is not None
-        x = dict(batch.x_by_type)
-        for name, made in self._made.items():
-            x[name] = make_rows(made, inputs.parts[name].node_ids, None)
-        embeddings: Tensor = model(x, inputs)
-        return embeddings
+        return inputs
+
+    def copy_features(self, batch: InFlightBatch, copies: DeviceCopies) -> None:
+        """See LinkFeed."""
+        batch.x_by_type = {name: copies.copy(rows) for name, rows in self.features_of(batch).items()}
+
+    def delivered_features(self, batch: MiniBatch) -> Any:
+        """See LinkFeed."""
+        return batch.x_by_type
 
     def split_by_type(self, graph: Dataset, messages: SampledBatch) -> TypedInputs:
         """See LinkFeed."""

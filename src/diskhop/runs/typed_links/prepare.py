@@ -12,9 +12,11 @@ from diskhop.budget import Budget
 from diskhop.config.typed_link import TypedLinkConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.pipeline.pipeline import open_pipeline
+from diskhop.pipeline.transfer import DeviceCopies
 from diskhop.planning.planner import choose_predicted_plan
 from diskhop.planning.workload import Workload
 from diskhop.runs.callbacks import Callback
+from diskhop.runs.devices import device_of, held_by_device, with_device
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.links.batches import LinkPasses
 from diskhop.runs.links.feed import OpenGraph
@@ -40,6 +42,7 @@ def typed_link_workload(
     merged: with the edges that messages of training use. others: further bytes by name to leave free.
     """
     held = {**held_bytes(config, task), **types_of_run(merged, config).held, **others}
+    held |= held_by_device(device_of(config))
     seed_sets = [passes.seed_set(purpose) for purpose in task.used]
     measure = step_measure(merged, config, partial(make_link_model, merged, config, target_of(task)))
     workload = workload_of(config, seed_sets, held, measure)
@@ -70,7 +73,8 @@ def prepare_typed_links(
     drawing = {"nodes of negatives": passes.train_negatives.num_bytes} if passes.train_negatives.num_bytes else {}
     others = {**larger_lists(graphs, config, task, passes), **drawing}
     workload = typed_link_workload(graphs[0], config, task, passes, others)
-    plan = choose_predicted_plan(graphs[0], workload, budget)
+    device = device_of(config)
+    plan = with_device(choose_predicted_plan(graphs[0], workload, budget), device)
     planned = planned_config(config, plan)
 
     @contextmanager
@@ -81,11 +85,20 @@ def prepare_typed_links(
     @contextmanager
     def open_feed(model: TypedLinkModel) -> Iterator[Feed]:
         with ExitStack() as held:
-            for name, num_bytes in {**model.held, **drawing}.items():
+            for name, num_bytes in {**model.held, **drawing, **held_by_device(device)}.items():
                 held.enter_context(budget.reserve(name, num_bytes))
             made = types_of_run(graphs[0], planned).made
             known = KnownLinks(task.split.lists)
-            feed = TypedLinkFeed(open_graph, passes, planned, known, target=target, made=made, lock=split.lock)
+            feed = TypedLinkFeed(
+                open_graph,
+                passes,
+                planned,
+                known,
+                target=target,
+                made=made,
+                lock=split.lock,
+                copies=None if device is None else DeviceCopies(device),
+            )
             held.callback(feed.close)
             yield feed
 
@@ -95,6 +108,7 @@ def prepare_typed_links(
         make_model=partial(make_link_model, graphs[0], planned, target),
         open=open_feed,
         facts=_facts(merged, planned, task, describe_split(config, task, split)),
+        device=device,
     )
 
 
