@@ -1,16 +1,19 @@
 """Two training processes of one thread each against one process of one thread: seconds per epoch, memory and disk.
 
 Claim (issue 41): on W, where computing takes longer than reading, two processes take an epoch of SAGE with three layers
-from disk at least 1.8 times as fast (GNNDrive's Figure 13, PP-GNN's scaling). The second case reads as much as it can
-and computes little: there processes wait for the same disk, and the share of the time that they wait is printed. Both
-sides take the same steps, of two batches each, and end with the same model. All files are evicted before each run.
-Memory is the sum of the processes' proportional shares (PSS), sampled twice a second.
+from disk at least 1.8 times as fast (GNNDrive's Figure 13, PP-GNN's scaling). There every process has one core, as
+ranks have where all cores are in use; the threads that prepare its batches share it. The same case is repeated without:
+then those of one process have the second core to themselves. The third case reads as much as it can and computes
+little: there processes wait for the same disk, and the share of the time that they wait is printed. Both sides take the
+same steps, of two batches each, and end with the same model. All files are evicted before each run. Memory is the sum
+of the processes' proportional shares (PSS), sampled twice a second.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -24,6 +27,7 @@ from typing import Any
 
 import psutil
 
+from diskhop import cli
 from diskhop.dataset.dataset import Dataset
 from workloads import DEFAULT_FOLDER, evict, find_dataset
 
@@ -34,22 +38,26 @@ _SECONDS_BETWEEN_SAMPLES = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run. words: options of `diskhop train`. is_claimed: whether its gain must be LEAST_GAIN."""
+    """A run.
+
+    words: options of `diskhop train`. has_core: whether each process has one core. is_claimed: whether its gain must be
+    LEAST_GAIN.
+    """
 
     name: str
     words: str
+    has_core: bool
     is_claimed: bool
 
 
+_COMPUTING = "--model sage --layers 3 --hidden 1024 --fanout 10,10,10 --store static --memory 8GB --cache 1400MB"
 CASES = (
-    Case(
-        "computing",
-        "--model sage --layers 3 --hidden 1024 --fanout 10,10,10 --store static --memory 8GB --cache 1400MB",
-        is_claimed=True,
-    ),
+    Case("a core each", _COMPUTING, has_core=True, is_claimed=True),
+    Case("any core", _COMPUTING, has_core=False, is_claimed=False),
     Case(
         "reading",
         "--model sage --layers 2 --hidden 16 --fanout 10,10 --store direct --memory 1600MB",
+        has_core=False,
         is_claimed=False,
     ),
 )
@@ -59,10 +67,12 @@ def run(case: Case, dataset: Dataset, num_processes: int, num_batches: int, num_
     """Train in some processes of one thread each, and return what it took."""
     evict(dataset)
     out = Path(tempfile.mkdtemp(prefix="ranks-", dir=dataset.path.parent))
-    command = [sys.executable, "-m", "diskhop", "train", str(dataset.path), "--json", "--out", str(out)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
+    command += [__file__, "rank", "core" if case.has_core else "any", "train", str(dataset.path)]
+    command += ["--json", "--out", str(out)]
     command += [*case.words.split(), "--no-eval", "--seed", "0", "--batch-size", "1000", "--matmul", "blas"]
     command += ["--max-batches", str(num_batches), "--epochs", str(num_epochs), "--threads", str(num_processes)]
-    command += ["--accumulate", "2", *(["--processes", str(num_processes)] if num_processes > 1 else [])]
+    command += ["--accumulate", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         peak = [0]
         sampling = threading.Thread(target=_sample_pss, args=(psutil.Process(process.pid), peak))
@@ -86,6 +96,13 @@ def run(case: Case, dataset: Dataset, num_processes: int, num_batches: int, num_
     }
 
 
+def _be_rank(cores: str, words: list[str]) -> int:
+    """Run a command of diskhop as a rank, with a core of its own or with any."""
+    if cores == "core":
+        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[int(os.environ["LOCAL_RANK"])]})
+    return cli.run(words)
+
+
 def _sample_pss(launcher: psutil.Process, peak: list[int]) -> None:
     """Sample the memory of training processes until their launcher has ended. peak: its only item is updated."""
     while launcher.is_running() and launcher.status() != psutil.STATUS_ZOMBIE:
@@ -102,6 +119,8 @@ def _sample_pss(launcher: psutil.Process, peak: list[int]) -> None:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["rank"]:
+        return _be_rank(sys.argv[2], sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="folder of w, generated if missing")
     parser.add_argument("--batches", type=int, default=40, help="batches per epoch")
@@ -125,7 +144,7 @@ def main() -> int:
             rate = statistics.median(result["bytes_read"] / result["seconds"] for result in results) / 1e6
             peak = max(result["peak_pss_bytes"] for result in results) / 1e6
             print(
-                f"{case.name:10} {count} x 1 thread: {statistics.median(seconds):.2f} s per epoch "
+                f"{case.name:11} {count} x 1 thread: {statistics.median(seconds):.2f} s per epoch "
                 f"({min(seconds):.2f} to {max(seconds):.2f}), {waiting:.0%} waiting for data, {rate:.0f} MB/s "
                 f"read, PSS {peak:.0f} MB",
                 file=out,
@@ -135,7 +154,7 @@ def main() -> int:
         )
         is_met = len(models) == 1 and (gain >= LEAST_GAIN or not case.is_claimed)
         claim = f", at least {LEAST_GAIN}: {'met' if is_met else 'MISSED'}" if case.is_claimed else ""
-        print(f"{case.name:10} {gain:.2f} times as fast{claim}; {len(models)} different models", file=out)
+        print(f"{case.name:11} {gain:.2f} times as fast{claim}; {len(models)} different models", file=out)
         found[case.name] = {"runs": runs, "gain": gain}
         are_met &= is_met
     if arguments.json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -98,26 +99,38 @@ class Bands:
 
     def transfers(self, first_row: int, num_rows: int, buffer_rows: int) -> _Places:
         """Return offsets in the file, lengths, and places in a buffer of some rows, in which bands have buffer_rows."""
-        found = []
-        place = 0
-        for band, width in enumerate(self.widths, self.first):
-            row = first_row
-            while row < first_row + num_rows:
-                stop = min((row // TILE_ROWS + 1) * TILE_ROWS, first_row + num_rows)
-                offset, begin, num_bytes = self.shape.offset(row, band), 4 * (row - first_row) * width, 4 * width
-                num_bytes *= stop - row
-                found += [
-                    (offset + start, min(READ_BYTES, num_bytes - start), place + begin + start)
-                    for start in range(0, num_bytes, READ_BYTES)
-                ]
-                row = stop
-            place += 4 * buffer_rows * width
-        offsets, lengths, places = np.array(found, np.uint64).reshape(-1, 3).T.copy()
-        return offsets, lengths, places
+        group, row = divmod(first_row, TILE_ROWS)
+        offsets, lengths, places = _transfers(self.shape.widths, self.first, self.end, row, num_rows, buffer_rows)
+        return offsets + np.uint64(group * self.shape.group_bytes), lengths, places
 
     def open(self, mode: Literal["read", "write"], part_rows: int) -> File:
         """Open the file for parts of some rows. Pages of the disk are not cached, unless parts are no whole pages."""
         return File(str(self.path), mode, all(4 * part_rows * width % PAGE_BYTES == 0 for width in self.widths))
+
+
+@lru_cache(maxsize=256)
+def _transfers(
+    widths: tuple[int, ...], first_band: int, end_band: int, first_row: int, num_rows: int, buffer_rows: int
+) -> _Places:
+    """Return transfers() of a row in the first group. A pass asks for the same ones of every group."""
+    shape = BandShape(first_row + num_rows, widths)
+    found = []
+    place = 0
+    for band in range(first_band, end_band):
+        row, row_bytes = first_row, 4 * widths[band]
+        while row < first_row + num_rows:
+            stop = min((row // TILE_ROWS + 1) * TILE_ROWS, first_row + num_rows)
+            offset, begin, num_bytes = shape.offset(row, band), (row - first_row) * row_bytes, (stop - row) * row_bytes
+            found += [
+                (offset + start, min(READ_BYTES, num_bytes - start), place + begin + start)
+                for start in range(0, num_bytes, READ_BYTES)
+            ]
+            row = stop
+        place += buffer_rows * row_bytes
+    transfers = np.array(found, np.uint64).reshape(-1, 3).T.copy()
+    transfers.flags.writeable = False
+    offsets, lengths, places = transfers
+    return offsets, lengths, places
 
 
 def moved_rows(num_rows: int, part_rows: int) -> int:
@@ -250,10 +263,10 @@ def read_band(band: Bands, num_rows: int, into: NDArray[np.uint8], engine: Engin
     def submit(first: int, _: int) -> int:
         rows = min(_GROUPS_AT_ONCE * TILE_ROWS, num_rows - first)
         offsets, lengths, places = band.transfers(first, rows, rows)
-        if len(lengths):
-            lengths[-1] = whole_pages(int(lengths[-1]))
-        places += np.uint64(4 * first * band.width)
-        return engine.submit_read(file, offsets, lengths, into, places)
+        whole = lengths.copy()
+        if len(whole):
+            whole[-1] = whole_pages(int(whole[-1]))
+        return engine.submit_read(file, offsets, whole, into, places + np.uint64(4 * first * band.width))
 
     for _ in prefetched(engine, range(0, num_rows, _GROUPS_AT_ONCE * TILE_ROWS), submit, NUM_SLOTS):
         pass
