@@ -205,9 +205,12 @@ class File:
     def memory_alignment(self) -> int: ...
 
 class BufferPool:
-    """Reusable huge-page memory. Free memory is kept only while the pool has at most max_bytes in total."""
+    """Reusable huge-page memory. Free memory is kept only while the pool has at most max_bytes in total.
 
-    def __init__(self, max_bytes: int) -> None: ...
+    keeps_peak: or at most an eighth more than was in use at once, where that is more.
+    """
+
+    def __init__(self, max_bytes: int, keeps_peak: bool = False) -> None: ...
     def take(self, num_bytes: int) -> NDArray[np.uint8]:
         """Return an uninitialised array of num_bytes; its memory returns to the pool when the array is freed."""
 

@@ -291,7 +291,7 @@ void bind_io(nb::module_& module) {
       .def_prop_ro("memory_alignment", &File::memory_alignment);
 
   nb::class_<BufferPool>(module, "BufferPool")
-      .def(nb::init<std::size_t>(), "max_bytes"_a)
+      .def(nb::init<std::size_t, bool>(), "max_bytes"_a, "keeps_peak"_a = false)
       .def("take", &take_array, "num_bytes"_a)
       .def_prop_ro("free_bytes", &BufferPool::free_bytes);
 

@@ -100,6 +100,17 @@ BufferPool::Free::iterator BufferPool::find_growing(std::size_t num_bytes) {
   return best;
 }
 
+BufferPool::Free::iterator BufferPool::find_dropped(std::size_t num_bytes) {
+  auto best = free_.begin();
+  for (auto candidate = free_.begin(); candidate != free_.end(); ++candidate) {
+    const bool is_enough = candidate->num_bytes() >= num_bytes;
+    const bool best_is_enough = best->num_bytes() >= num_bytes;
+    const bool is_smaller = candidate->num_bytes() < best->num_bytes();
+    if (is_enough ? is_smaller || !best_is_enough : candidate->num_bytes() > best->num_bytes()) best = candidate;
+  }
+  return best;
+}
+
 Buffer BufferPool::take(std::size_t num_bytes) {
   if (num_bytes == 0) return Buffer(0);
   if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
@@ -135,6 +146,8 @@ void BufferPool::give_back(Buffer buffer) noexcept {
   if (buffer.num_bytes() == 0) return;
   {
     const std::lock_guard lock(mutex_);
+    // Sizes that are never in use at the same time are kept, too.
+    if (keeps_peak_) max_bytes_ = std::max(max_bytes_, used_bytes_ + used_bytes_ / 8);
     --num_used_;
     used_bytes_ -= buffer.num_bytes();
     free_bytes_ += buffer.num_bytes();
@@ -145,12 +158,13 @@ void BufferPool::give_back(Buffer buffer) noexcept {
 
 void BufferPool::make_room() noexcept {
   while (true) {
-    Buffer oldest(0);  // unmapped after the lock is released, because it takes long
+    Buffer dropped(0);  // unmapped after the lock is released, because it takes long
     const std::lock_guard lock(mutex_);
     if (free_.empty() || used_bytes_ + free_bytes_ <= max_bytes_) return;
-    oldest = std::move(free_.front());
-    free_.erase(free_.begin());
-    free_bytes_ -= oldest.num_bytes();
+    const auto found = find_dropped(used_bytes_ + free_bytes_ - max_bytes_);
+    dropped = std::move(*found);
+    free_.erase(found);
+    free_bytes_ -= dropped.num_bytes();
   }
 }
 

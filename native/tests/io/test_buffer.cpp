@@ -155,6 +155,19 @@ void a_pool_keeps_no_more_than_allowed() {
   check(pool.take(2 * page).data() == place, "and used again");
 }
 
+void a_pool_that_keeps_its_peak_keeps_what_was_in_use_at_once() {
+  BufferPool pool(page, true);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<Buffer> used;
+    for (int number = 0; number < 3; ++number) used.push_back(pool.take(2 * page));
+    check(pool.free_bytes() == 0, "no more than before was taken");
+    for (Buffer& buffer : used) pool.give_back(std::move(buffer));
+    check(pool.free_bytes() == 6 * page, "all of it stays for the next round");
+  }
+  const Buffer wide = pool.take(5 * page);
+  check(pool.free_bytes() == 0, "free buffers make room within an eighth more than was in use at once");
+}
+
 void free_buffers_make_room_for_new_ones() {
   BufferPool pool(4 * page);
   Buffer oldest = pool.take(page);
@@ -193,6 +206,7 @@ int main() {
   a_pool_stays_within_its_bound();
   impossible_sizes_change_nothing();
   a_pool_keeps_no_more_than_allowed();
+  a_pool_that_keeps_its_peak_keeps_what_was_in_use_at_once();
   free_buffers_make_room_for_new_ones();
   threads_never_share_a_buffer();
 }

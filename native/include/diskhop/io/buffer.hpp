@@ -38,10 +38,12 @@ class Buffer {
 
 /// Hands out buffers and takes them back: fresh memory costs a page fault per page and the kernel's zeroing. Callers
 /// bound the buffers in use. Free ones stay mapped, the last returned first, only while the pool has at most max_bytes
-/// in total. Threading: any number of callers.
+/// in total; if it keeps its peak, at most an eighth more than was in use at once, where that is more. Threading: any
+/// number of callers.
 class BufferPool {
  public:
-  explicit BufferPool(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+  explicit BufferPool(std::size_t max_bytes, bool keeps_peak = false)
+      : max_bytes_(max_bytes), keeps_peak_(keeps_peak) {}
   /// Takes a free buffer of this size, with up to an eighth to spare; else grows one of at least half the size (batches
   /// differ by a few pages); else maps a new one. Throws std::bad_alloc.
   [[nodiscard]] Buffer take(std::size_t num_bytes);
@@ -53,7 +55,10 @@ class BufferPool {
   using Free = std::vector<Buffer>;
   [[nodiscard]] Free::iterator find_fitting(std::size_t num_bytes);
   [[nodiscard]] Free::iterator find_growing(std::size_t num_bytes);
-  /// Unmaps free buffers, the oldest first, until the rest fits.
+  /// Returns the free buffer whose loss costs least: the smallest of at least num_bytes, else the largest one; of
+  /// several the oldest. The oldest of all would be a bad choice: the next mini-batch needs it first.
+  [[nodiscard]] Free::iterator find_dropped(std::size_t num_bytes);
+  /// Unmaps free buffers until the rest fits.
   void make_room() noexcept;
 
   mutable std::mutex mutex_;
@@ -62,6 +67,7 @@ class BufferPool {
   std::size_t used_bytes_ = 0;
   std::size_t num_used_ = 0;
   std::size_t max_bytes_;
+  bool keeps_peak_;
 };
 
 /// A pool's buffer for the duration of a scope.

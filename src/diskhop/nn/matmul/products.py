@@ -3,7 +3,7 @@
 In `bfloat16` operands and results are of that format and sums of float32; parameters stay float32.
 
 Results go into memory that is used again: a fresh tensor of a mini-batch's size costs as much, in page faults, as the
-arithmetic that fills it.
+arithmetic that fills it. As much stays as was in use at once, which the next mini-batch needs again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Rows that backends take next to float32.
 _WIDENED = (torch.float16, torch.bfloat16)
 
-# Activations, gradients and the kernels' scratch of usual mini-batches; larger memory is used too, but not all kept.
-_MOST_KEPT_BYTES = 1 << 30
+# Kept at any time: small mini-batches in a row differ by more than what one of them takes at once.
+_KEPT_BYTES = 1 << 30
 # Below, the C library's own memory is as good, and the pool's pages of 2 MiB are none too small.
 _SMALLEST_BYTES = 1 << 20
 
@@ -42,7 +42,7 @@ class Products:
 
     backend: str = "blas"
     precision: str = "float32"
-    _pool: BufferPool = field(default_factory=lambda: BufferPool(_MOST_KEPT_BYTES), repr=False)
+    _pool: BufferPool = field(default_factory=lambda: BufferPool(_KEPT_BYTES, keeps_peak=True), repr=False)
 
     @property
     def dtype(self) -> torch.dtype:
