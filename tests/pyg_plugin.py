@@ -1,8 +1,8 @@
 """A plugin of pytest that runs PyTorch Geometric's own tests of loaders on diskhop's loaders.
 
 Each loader of torch_geometric.loader that diskhop has too is replaced: the graph is imported by diskhop.from_pyg into a
-temporary dataset, and diskhop's loader is made with the same arguments. Only repr() and ZipLoader are PyG's. Skips for
-lack of the packages that PyG samples with are lifted.
+temporary dataset, and diskhop's loader is made with the same arguments; a ClusterData, which is diskhop's by then, is
+passed on. Only repr() and ZipLoader are PyG's. Skips for lack of the packages that PyG samples with are lifted.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ def _replacement(name: str, loader_class: type) -> type:
         import diskhop
 
         folder = Path(tempfile.mkdtemp(prefix="graph-", dir=Path(os.environ[LOG]).parent))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            dataset = diskhop.from_pyg(data, folder / "dataset")
+        if not isinstance(data, diskhop.ClusterData):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                data = diskhop.from_pyg(data, folder / "dataset")
         _made.append(name)
-        loader_class.__init__(self, dataset, *args, **kwargs)  # type: ignore[misc]
+        loader_class.__init__(self, data, *args, **kwargs)  # type: ignore[misc]
         _opened.append(self)
 
     return type(name, (loader_class,), {"__init__": make, "__repr__": lambda self: f"{name}()"})

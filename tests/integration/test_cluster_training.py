@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.loader.cluster import ClusterData as PygClusterData
 from torch_geometric.utils import sort_edge_index
 
 import diskhop
+from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.clean import list_derived
-from diskhop.errors import ConfigError, ReadError
+from diskhop.errors import BudgetError, ConfigError, ReadError
 from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.nodes.packing import pack
 from diskhop.runs.plan import plan_run
@@ -121,6 +123,64 @@ def test_the_loader_gives_each_node_once(clusters: diskhop.ClusterData, store: s
         assert one.num_nodes == sum(loader([each]).num_nodes for each in (2, 4))
 
 
+@pytest.mark.parametrize("order", ["input", "hot"])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("sparse_format", ["csr", "csc"])
+def test_single_clusters_are_pygs_of_the_same_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sparse_format: str, keep: bool, order: Any
+) -> None:
+    # PyG leaves it to torch in which order the nodes of a cluster are.
+    monkeypatch.setattr("torch_geometric.loader.cluster.index_sort", lambda values, max_value: values.sort(stable=True))
+    graph = diskhop.from_pyg(GRAPH, tmp_path / "graph", order=order)
+    clusters = diskhop.ClusterData(graph, 7, keep_inter_cluster_edges=keep, sparse_format=sparse_format, memory="200MB")
+    ours = clusters.partition
+    cluster_of = torch.empty(300, dtype=torch.int64)
+    cluster_of[ours.node_perm] = torch.repeat_interleave(torch.arange(7), ours.partptr.diff())
+    theirs = PygClusterData.__new__(PygClusterData)
+    theirs.num_parts, theirs.sparse_format, theirs.keep_inter_cluster_edges = 7, sparse_format, keep
+    theirs.partition = theirs._partition(GRAPH.edge_index, cluster_of)
+    theirs.data = theirs._permute_data(GRAPH, theirs.partition)
+    assert torch.equal(ours.partptr, theirs.partition.partptr)
+    assert torch.equal(ours.edge_perm.sort().values, torch.arange(GRAPH.num_edges))
+    if order == "input":
+        # Of edges between the same nodes, torch may have either first.
+        edges = GRAPH.edge_index
+        assert torch.equal(edges[:, ours.edge_perm], edges[:, theirs.partition.edge_perm])
+        for name in ("indptr", "index", "node_perm"):
+            assert torch.equal(getattr(ours, name), getattr(theirs.partition, name)), name
+    assert len(clusters) == len([*clusters]) == 7
+    for number, (own, other) in enumerate(zip(clusters, theirs, strict=True)):
+        nodes = slice(*ours.partptr[number : number + 2].tolist())
+        assert torch.equal(own.n_id, ours.node_perm[nodes])
+        assert torch.equal(own.x, GRAPH.x[own.n_id])
+        assert torch.equal(own.edge_attr, GRAPH.edge_attr[own.e_id])
+        ends = [*own.n_id[own.edge_index]] if not keep else _ends_in_the_graph(own, ours)
+        assert torch.equal(torch.stack(ends), GRAPH.edge_index[:, own.e_id])
+        assert len(own.e_id) == other.edge_index.shape[1]
+        if order == "input":
+            assert torch.equal(own.edge_index, other.edge_index)
+    with pytest.raises(IndexError, match="cluster 7 is out of range; clusters are 0 to 6"):
+        clusters[7]
+
+
+def _ends_in_the_graph(own: Any, partition: Any) -> list[torch.Tensor]:
+    """Sources and targets of edges of which the far end is a place in the partition."""
+    near, far = (0, 1) if partition.sparse_format == "csr" else (1, 0)
+    ends = [own.n_id[own.edge_index[near]], partition.node_perm[own.edge_index[far]]]
+    return ends if near == 0 else ends[::-1]
+
+
+def test_a_partition_reserves_its_memory(clusters: diskhop.ClusterData, tmp_path: Path) -> None:
+    budget = Budget(200_000_000)
+    given = diskhop.ClusterData(clusters.data, num_parts=10, memory=budget)
+    assert given.partition is given.partition
+    assert budget.table()["sorting edges by cluster"] == 80 * GRAPH.num_edges + 40 * 300
+    assert budget.left_after({}) == 200_000_000 - (24 * GRAPH.num_edges + 16 * 300)
+    given = diskhop.ClusterData(clusters.data, num_parts=10, memory=100_000)
+    with pytest.raises(BudgetError, match="sorting edges by cluster 132 KB"):
+        _ = given.partition
+
+
 @pytest.mark.parametrize("sparse_format", ["csr", "csc"])
 def test_values_that_a_script_adds_are_those_of_the_edges(clusters: diskhop.ClusterData, sparse_format: str) -> None:
     given = diskhop.ClusterData(clusters.data, num_parts=10, sparse_format=sparse_format)
@@ -172,7 +232,7 @@ def test_the_loader_refuses_what_it_cannot_do(clusters: diskhop.ClusterData) -> 
     refused: list[tuple[dict[str, Any], str]] = [
         ({"num_parts": 301}, "num_parts must be from 1 to the 300 nodes, got 301; for example num_parts=2"),
         ({"num_parts": 4, "recursive": True}, "recursive must be False"),
-        ({"num_parts": 4, "keep_inter_cluster_edges": True}, "keep_inter_cluster_edges must be False"),
+        ({"num_parts": 4, "keep_inter_cluster_edges": 1}, "keep_inter_cluster_edges must be True or False"),
         ({"num_parts": 4, "sparse_format": "coo"}, "sparse_format"),
     ]
     for options, message in refused:

@@ -274,3 +274,21 @@ def test_a_repeated_seed_has_a_node_each_time(pair: tuple[Data, Dataset], hops: 
     assert torch.equal(batch.block.layer(0).edge_index(), batch.edge_index)
     assert called.n_id[:3].tolist() == [7, 7, 3]
     check(called, data)
+
+
+@pytest.mark.parametrize("states_count", [True, False])
+def test_batches_state_their_number_of_nodes_where_the_graph_does(tmp_path: Path, states_count: bool) -> None:
+    data = graph(num_nodes=NODES if states_count else None)
+    with diskhop.NeighborLoader(diskhop.from_pyg(data, tmp_path / "one"), [3], memory="50MB") as loader:
+        batch = loader([4, 5])
+        assert ("num_nodes" in batch) == states_count
+        assert batch.num_nodes == len(batch.n_id)
+    typed = HeteroData({"user": {"x": torch.rand(9, 2)}, "item": {"x": torch.rand(5, 2)}})
+    if states_count:
+        typed["item"].num_nodes = 5
+    typed["user", "buys", "item"].edge_index = torch.stack([torch.arange(9), torch.arange(9) % 5])
+    with diskhop.NeighborLoader(diskhop.from_pyg(typed, tmp_path / "two"), [3], "item", memory="50MB") as loader:
+        typed_batch = loader([0, 3])
+        assert "num_nodes" not in typed_batch["user"]
+        assert ("num_nodes" in typed_batch["item"]) == states_count
+        assert typed_batch["item"].num_nodes == 2

@@ -52,7 +52,7 @@ def test_the_graphs_of_pygs_own_test(tmp_path: Path) -> None:
     assert batch.root_n_id.tolist() == [0, 5]
     assert torch.equal(batch.x, data.x[[0, 1, 2, 3, 0, 1, 2]])
     assert torch.equal(batch.y, data.y[train_mask])
-    edges = sorted(zip(*batch.edge_index.tolist(), batch.edge_weight.tolist(), strict=True))
+    edges = list(zip(*batch.edge_index.tolist(), batch.edge_weight.tolist(), strict=True))
     assert [edge[0] for edge in edges] == [0, 0, 0, 1, 1, 2, 2, 3, 4, 4, 5, 5, 6, 6]
     assert [edge[1] for edge in edges] == [1, 2, 3, 0, 2, 0, 1, 0, 5, 6, 4, 6, 4, 5]
     assert [edge[2] for edge in edges] == [0, 1, 2, 3, 4, 5, 6, 9, 0, 1, 3, 4, 5, 6]

@@ -118,6 +118,7 @@ class NodeType:
     splits: number of ids of each part, per split.
     original_ids: whether the ids of the source are stored.
     positions: whether the positions in the source are stored.
+    states_count: whether the source has the number of nodes as a value of its own, as batches then have.
     attributes: attributes by name.
     extra: unknown keys.
     """
@@ -129,6 +130,7 @@ class NodeType:
     splits: tuple[Mapping[str, int], ...] = ()
     original_ids: bool = False
     positions: bool = False
+    states_count: bool = False
     attributes: Mapping[str, AttributeInfo] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -152,7 +154,7 @@ class NodeType:
         if self.splits:
             document["splits"] = [dict(split) for split in self.splits]
         document |= attributes_json(self.attributes)
-        return document | {key: True for key in ("original_ids", "positions") if getattr(self, key)}
+        return document | {key: True for key in ("original_ids", "positions", "states_count") if getattr(self, key)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

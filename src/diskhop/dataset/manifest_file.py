@@ -153,6 +153,7 @@ def _parse_nodes(fields: Fields) -> NodeType:
         splits=fields.list_of_counts("splits", SPLIT_NAMES, 1, count) if fields.has("splits") else (),
         original_ids=fields.flag("original_ids"),
         positions=fields.flag("positions"),
+        states_count=fields.flag("states_count"),
         attributes=parse_attributes(fields),
         extra=fields.unread(),
     )

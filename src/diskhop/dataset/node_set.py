@@ -51,6 +51,11 @@ class NodeSet:
         return self._info.order
 
     @property
+    def states_count(self) -> bool:
+        """Whether the source has the number of nodes as a value of its own, as batches then have."""
+        return self._info.states_count
+
+    @property
     def has_labels(self) -> bool:
         """Whether the nodes have labels."""
         return self._info.labels is not None

@@ -107,6 +107,7 @@ class SourceNodes:
     splits: by part (train, valid, test), the ids of each split.
     original: ids that the nodes had in the source; None: the same.
     attributes: further values of nodes, and other names, dtypes and shapes of features and labels.
+    states_count: whether the source has the number of nodes as a value of its own.
     """
 
     count: int
@@ -117,6 +118,7 @@ class SourceNodes:
     splits: Mapping[str, Sequence[Column]] = field(default_factory=dict)
     original: OriginalNames | None = None
     attributes: Mapping[str, SourceAttribute] = field(default_factory=dict)
+    states_count: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

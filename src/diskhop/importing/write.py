@@ -49,7 +49,7 @@ def write_graph(
         graph = _with_random_labels(graph, options.random_labels, options, origin)
     _check_options(graph, options, origin)
     for node_type, nodes in graph.nodes.items():
-        builder.add_nodes(node_type, nodes.count)
+        builder.add_nodes(node_type, nodes.count, states_count=nodes.states_count)
     work.budget.require(_most_reserved(graph, options))
     # Finished ranges of features count as disk space; rows in hot order are not written in ranges.
     kept_bytes = 0 if options.order == "hot" else work.folder.kept_bytes(f"{STAGE}*")

@@ -6,7 +6,7 @@ A batch has what PyG's loaders give: every attribute of the graph, of the batch'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -140,7 +140,7 @@ class BatchMaker:
         self._data.add_to(batch, self._id_map, NodeRows(sampled.node_ids), edges.get("e_id"))
         if "n_id" not in nodes:
             nodes["n_id"] = torch.from_numpy(self._id_map.ids(NodeRows(sampled.node_ids)))
-        if "x" not in nodes:
+        if "x" not in nodes or self._nodes_read.states_count:
             nodes["num_nodes"] = sampled.num_nodes
         if sampled.by_hop:
             nodes["num_sampled_nodes"] = list(sampled.num_sampled_nodes)
@@ -176,6 +176,16 @@ def batch_class(custom: Any, dataset: Dataset) -> type[Batch] | None:
 def edge_store(batch: Batch) -> Any:
     """Return the part of a batch that has its edges, of one type."""
     return batch.edge_stores[0]
+
+
+def sort_by_source(batch: Batch, names: Collection[str]) -> None:
+    """Sort the edges of a batch by source, then target. `block` keeps its own order. names: of values per edge."""
+    sources, targets = batch.edge_index.numpy()
+    order = np.lexsort((targets, sources))
+    batch.edge_index = torch.from_numpy(np.stack([sources[order], targets[order]]))
+    for name in names:
+        if name in batch:
+            batch[name] = batch[name][torch.from_numpy(order)]
 
 
 def features_of(x: torch.Tensor, places: NDArray[np.int64]) -> torch.Tensor:

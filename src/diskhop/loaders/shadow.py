@@ -17,9 +17,10 @@ from diskhop.config.train import FANOUT
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
-from diskhop.loaders.batches import Batch, BatchMaker, BatchSeedValues, features_of
+from diskhop.loaders.batches import Batch, BatchMaker, BatchSeedValues, features_of, sort_by_source
 from diskhop.loaders.neighbor import NeighborLoader
 from diskhop.loaders.opened import AnyBatchMaker
+from diskhop.pipeline.batch_values import E_ID
 from diskhop.protocols import NodeRows, SampledBatch
 
 _NOT_TAKEN = ("input_nodes", "subgraph_type", "disjoint", "directed", "custom_cls", "time_attr", "input_time")
@@ -28,9 +29,9 @@ _NOT_TAKEN = ("input_nodes", "subgraph_type", "disjoint", "directed", "custom_cl
 class ShaDowKHopSampler(NeighborLoader):
     """Mini-batches of localized subgraphs: for each seed node the graph among the nodes that are sampled around it.
 
-    Each batch is a torch_geometric.data.Batch with a graph per seed. Its nodes are in ascending order of their ids,
-    with every attribute of NeighborLoader's batches, and batch, ptr, and root_n_id (places of the seed nodes); y is of
-    the seed nodes alone. Layers of any number use all edges.
+    Each batch is a torch_geometric.data.Batch with a graph per seed. Its nodes are in ascending order of their ids, its
+    edges in that of sources, then targets. It has every attribute of NeighborLoader's batches, and batch, ptr, and
+    root_n_id (places of the seed nodes); y is of the seed nodes alone. Layers of any number use all edges.
 
     data: a Dataset or its path.
     depth: hops to sample, at least 1.
@@ -83,6 +84,7 @@ class ShaDowKHopSampler(NeighborLoader):
         ids = self._id_map.ids(NodeRows(sampled.node_ids))
         order = np.lexsort((ids, seed_of))
         graph = maker.make(_reordered(sampled, order), features_of(x, order), seeds)
+        sort_by_source(graph, self.data.names_per_edge(has_numbers=E_ID in graph))
         roots = np.flatnonzero(order < sampled.num_seeds)
         counts = np.bincount(seed_of, minlength=sampled.num_seeds)
         batch = GraphBatch(batch=graph["batch"], ptr=torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])))

@@ -126,7 +126,7 @@ class TypedBatchMaker:
             store[each] = value.to(self._out_dtype) if is_converted else value
         if "n_id" not in store:
             store["n_id"] = torch.from_numpy(self._id_maps[name].ids(NodeRows(part.node_ids)))
-        if "x" not in store:
+        if "x" not in store or self._dataset.nodes[name].states_count:
             store["num_nodes"] = len(part.node_ids)
         if by_hop:
             store["num_sampled_nodes"] = list(part.num_sampled_nodes)

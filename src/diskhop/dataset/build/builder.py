@@ -143,12 +143,12 @@ class DatasetBuilder:
         finally:
             self._origin = outer
 
-    def add_nodes(self, node_type: str, count: int) -> None:
-        """Declare a node type of at least one node."""
+    def add_nodes(self, node_type: str, count: int, *, states_count: bool = False) -> None:
+        """Declare a node type of at least one node. states_count: see NodeType."""
         check_type_name(node_type)
         if count < 1:
             raise SourceError(f"{self._origin}: the graph has no nodes; a graph needs at least one")
-        self._nodes[node_type] = NodeType(count=count)
+        self._nodes[node_type] = NodeType(count=count, states_count=states_count)
 
     def add_features(
         self, node_type: str, blocks: Iterable[NDArray[Any]], *, dim: int, dtype: str, row_stride: int | None = None

@@ -118,7 +118,9 @@ class PygGraph:
         self._label_kind = label_kind
         self._nodes: dict[str, NodeAttributes] = {}
         self._edges: dict[str, EdgeAttributes] = {}
-        if are_stores(data):
+        # PyG has the number of nodes in every batch of a pair of stores.
+        self._are_stores = are_stores(data)
+        if self._are_stores:
             data = read_stores(*data)
         if hasattr(data, "node_items") and hasattr(data, "edge_items"):
             stores = self._open_types(data)
@@ -166,6 +168,7 @@ class PygGraph:
                 labels=each.labels,
                 splits=each.splits,
                 attributes=each.attributes,
+                states_count=self._are_stores or each.states_count,
             )
         edges = {
             edge_type: SourceEdges(

@@ -32,6 +32,7 @@ class NodeAttributes:
     """Attributes of the nodes of one type.
 
     count: number of nodes that they state; None: none does.
+    states_count: whether num_nodes is one of them.
     label_kind: kind that labels are imported as; None: as their values are.
     """
 
@@ -39,6 +40,7 @@ class NodeAttributes:
         self.attributes: dict[str, SourceAttribute] = {}
         counts: dict[str, int] = {}
         num_nodes = store.take("num_nodes")
+        self.states_count = num_nodes is not None
         if num_nodes is not None:
             counts["num_nodes"] = _whole_number(num_nodes, store.place("num_nodes"))
         self.features: Column | None = None
