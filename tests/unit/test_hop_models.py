@@ -42,6 +42,20 @@ def test_hoga_is_its_formula_with_gradients(heads: int) -> None:
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
+def test_hoga_with_one_map_embeds_every_hop_by_it() -> None:
+    torch.manual_seed(0)
+    shared = Hoga(IN_DIM, TABLES, HIDDEN, OUT_DIM, 2, norm="layer", shared_map=True)
+    own = Hoga(IN_DIM, TABLES, HIDDEN, OUT_DIM, 2, norm="layer")
+    (of_all,) = shared.hops
+    own.load_state_dict(
+        {
+            **{name: value for name, value in shared.state_dict().items() if not name.startswith("hops.")},
+            **{f"hops.{hop}.{name}": value for hop in range(TABLES) for name, value in of_all.state_dict().items()},
+        }
+    )
+    torch.testing.assert_close(shared(hop_rows()), own(hop_rows()))
+
+
 def test_what_hop_0_adds_to_the_papers_readout_is_the_same_for_all_hops() -> None:
     torch.manual_seed(0)
     hops, score = torch.randn(TABLES, HIDDEN), torch.randn(2 * HIDDEN)

@@ -399,6 +399,9 @@ class HopConfig(TrainConfig):
 
     SUBJECT: ClassVar[str] = "sgc, sign, hoga"
 
+    shared_map: bool = option(
+        False, help="Embed all hops by one linear map, as in the paper of hoga (hoga only).", panel="Model"
+    )
     hops: int = option(help="Hops over which features are aggregated.", rule=_DEPTH, panel="Sampling", shown="3")
     operators: tuple[str, ...] = option(
         help="Aggregation of hop tables: sgc, sign, row, ppr:alpha=0.1 or heat:t=3; repeat for several.",
@@ -441,6 +444,8 @@ class HopConfig(TrainConfig):
     def check(self) -> None:
         """Check what options mean together."""
         TrainConfig.check(self)
+        if self.shared_map and self.model != "hoga":
+            raise ConfigError(f"--shared-map has no effect with --model {self.model}; remove it or use --model hoga")
         if self.placement == ON_DEVICE and self.device == CPU:
             raise ConfigError("--placement device needs a GPU: add --device cuda, or use --placement memory")
         if self.edge_weights == USE and self.direction != "in":

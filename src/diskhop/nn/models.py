@@ -91,6 +91,7 @@ def _hoga(config: HopConfig, products: Products, in_dim: int, num_tables: int, n
         heads=config.heads,
         norm=config.norm,
         dropout=config.dropout,
+        shared_map=config.shared_map,
         products=products,
     )
 

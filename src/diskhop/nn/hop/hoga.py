@@ -5,7 +5,7 @@ hops of one node, and y = perceptron(H_0 + sum_k c_k H_k), c = softmax over k >=
 a . [H_0, H_k]; what H_0 adds is the same for all k, and softmax leaves it out.)
 
 Each hop has its own hidden layer, as in SIGN: with one linear map for all hops a token does not identify its hop, and
-oewn loses 8 points.
+oewn loses 8 points. The paper has one map, which `shared_map` asks for.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Hoga(nn.Module):
     heads: attention heads, each hidden_dim / heads wide.
     norm: norm of hidden layers; gated hops use LayerNorm, as in the paper.
     dropout: rate in all hidden layers.
+    shared_map: True for one hidden layer that embeds all hops, as in the paper.
     """
 
     def __init__(
@@ -39,22 +40,28 @@ class Hoga(nn.Module):
         heads: int = 1,
         norm: str = "none",
         dropout: float = 0.0,
+        shared_map: bool = False,
         products: Products = DEFAULT_PRODUCTS,
     ) -> None:
         super().__init__()
-        self.hops = nn.ModuleList(HiddenLayer(in_dim, hidden_dim, norm, dropout, products) for _ in range(num_tables))
+        num_maps = 1 if shared_map else num_tables
+        self.hops = nn.ModuleList(HiddenLayer(in_dim, hidden_dim, norm, dropout, products) for _ in range(num_maps))
         # Queries, keys, values and gates, in one product.
         self.projections = Linear(hidden_dim, 4 * hidden_dim, products)
         self.norm = LayerNorm(hidden_dim, products)
         self.readout = nn.Parameter(torch.empty(hidden_dim).uniform_(-(hidden_dim**-0.5), hidden_dim**-0.5))
         self.mlp = Mlp(hidden_dim, hidden_dim, out_dim, num_layers, norm, dropout, products)
         self._heads = heads
+        self._shared_map = shared_map
         self._dropout = dropout
 
     def forward(self, x: Tensor) -> Tensor:
         """(tables, batch, in_dim) -> (batch, out_dim)."""
         num_tables, num_rows, _ = x.shape
-        embedded = torch.cat([hop(rows) for hop, rows in zip(self.hops, x, strict=True)])
+        if self._shared_map:
+            embedded = self.hops[0](x.flatten(0, 1))
+        else:
+            embedded = torch.cat([hop(rows) for hop, rows in zip(self.hops, x, strict=True)])
         *projected, gates = self.projections(embedded).view(num_tables, num_rows, 4, -1).unbind(2)
         queries, keys, values = map(self._tokens, projected)
         # Products of small matrices: torch's fused kernels are slower for this few tokens.
