@@ -42,6 +42,9 @@ FANOUTS = {"sage": (15, 10, 5, 3, 3, 3), "gat": (10, 10, 10, 5, 5, 5)}
 # Share of the peak validation accuracy at which a model counts as converged (section 3.3).
 CONVERGED = 0.99
 ITEM_WORKERS, ITEM_BATCHES = 2, 3
+# Section 6.1, wiki: SIGN's epochs per second over SAGE's, by hops. Table 2, wiki: preparing over training with HOGA.
+SIGN_OVER_SAGE, PREPARING_SHARE = {2: 9, 6: 28}, 0.11
+FIGURE_3_HOPS = 4
 # Table 3, papers100M, one GPU: test accuracy and epochs per second, by layers or hops.
 TABLE_3 = {
     "SAGE (DGL)": {2: (64.43, 0.12), 3: (65.79, 0.04), 4: (66.44, 0.02)},
@@ -84,9 +87,17 @@ QUICK = Scale((2, 4), 4, (1, 64, 8000), 100_000, 1)
 
 
 class Trained(NamedTuple):
-    """Result of a run. epoch_bytes: of an epoch's batches. prepared_seconds: before the first run on its tables."""
+    """Result of a run.
+
+    test, valid: accuracy in percent, at its peak for validation.
+    stalled: share of an epoch that waited for data.
+    epoch_bytes: of an epoch's batches.
+    prepared_seconds: before the first run on its tables.
+    """
 
     test: float
+    valid: float
+    stalled: float
     epoch_seconds: float
     converged_epoch: int
     epoch_bytes: float
@@ -120,6 +131,8 @@ class Bench:
         peak = max(epoch["valid"] for epoch in epochs)
         return Trained(
             test=100 * result["test"][result["metric"]],
+            valid=100 * peak,
+            stalled=median(epoch["stall_seconds"] / epoch["seconds"] for epoch in epochs),
             epoch_seconds=median(epoch["seconds"] for epoch in epochs),
             converged_epoch=1 + next(n for n, epoch in enumerate(epochs) if epoch["valid"] >= CONVERGED * peak),
             epoch_bytes=median(epoch["bytes_needed"] for epoch in epochs),
@@ -129,23 +142,31 @@ class Bench:
 
 
 def compare_models(bench: Bench) -> None:
-    """Print figures 2, 3 and 7, table 7 and appendix I: four views of the same runs."""
-    bench.out(f"\nFigures 2, 3, 7, table 7, appendix I: {GRAPH}, {bench.scale.epochs} epochs, one seed")
+    """Print figures 2 to 5, 7, 10 and 11, tables 2 and 7 and appendix I: views of the same runs."""
+    bench.out(f"\nFigures 2 to 5, 7, 10, 11, tables 2, 7, appendix I: {GRAPH}, {bench.scale.epochs} epochs, one seed")
     heads = ["test %", "epochs/s", "99 % of peak", "MB per epoch", "s before", "of the run"]
     rows: dict[str, list[str]] = {}
+    runs: dict[tuple[str, int], Trained] = {}
     for model in (*PP_MODELS, *MP_MODELS):
         for hops in bench.scale.hops:
-            run = bench.train(model, hops)
+            run = runs[model, hops] = bench.train(model, hops)
             name = f"{model}, {hops}"
             bench.findings += [
-                Finding("Figures 2 and 3", f"{name}: test accuracy, %", run.test),
-                Finding("Figures 2 and 3", f"{name}: epochs per second", 1 / run.epoch_seconds),
-                Finding("Figures 4 and 5", f"{name}: MB of an epoch's batches", run.epoch_bytes / 1e6),
-                Finding("Figure 7", f"{name}: epochs to 99% of the peak", run.converged_epoch, less_is_better=True),
+                Finding("Figure 2", f"{name}: test accuracy, %", run.test),
+                Finding("Figure 4", f"{name}: epochs per second", 1 / run.epoch_seconds),
+                Finding("Figure 5", f"{name}: share of the epoch that waits for data", run.stalled),
+                Finding(
+                    "Figure 3" if hops == FIGURE_3_HOPS else "Figure 10",
+                    f"{name}: epochs to 99% of the peak",
+                    run.converged_epoch,
+                    less_is_better=True,
+                ),
             ]
             if model in PP_MODELS:
                 share = run.prepared_seconds / run.run_seconds
-                bench.findings.append(Finding("Table 7, appendix I", f"{name}: preparing over training, time", share))
+                of_paper = PREPARING_SHARE if (model, hops) == ("hoga", bench.scale.hops[-1]) else None
+                claim = f"{name}: preparing over training, time"
+                bench.findings.append(Finding("Tables 2 and 7", claim, share, of_paper, less_is_better=True))
             before = [f"{run.prepared_seconds:.1f}", f"{run.prepared_seconds / run.run_seconds:.0%}"]
             rows[f"{model}, {hops} {'hops' if model in PP_MODELS else 'layers'}"] = [
                 f"{run.test:.2f}",
@@ -156,6 +177,18 @@ def compare_models(bench: Bench) -> None:
             ]
             print(f"  {model}, {hops}: {run}", file=sys.stderr, flush=True)
     print_table(bench.out, heads, rows)
+    for hops in bench.scale.hops:
+        sign, sage = runs["sign", hops], runs["sage", hops]
+        rate, gain = sage.epoch_seconds / sign.epoch_seconds, sign.test - sage.test
+        bench.findings += [
+            Finding(
+                "Figures 7 and 11", f"SIGN over SAGE, epochs per second, {hops} hops", rate, SIGN_OVER_SAGE.get(hops)
+            ),
+            Finding("Figures 7 and 11", f"SIGN minus SAGE, test accuracy, points, {hops} hops", gain),
+            Finding(
+                "Appendix I", f"SAGE over SIGN, bytes of an epoch, {hops} hops", sage.epoch_bytes / sign.epoch_bytes, 10
+            ),
+        ]
     bench.out("The paper, table 3 (papers100M, one GPU): test accuracy, epochs per second")
     paper = {name: [f"{test:.2f}, {rate:.2f}" for test, rate in of.values()] for name, of in TABLE_3.items()}
     print_table(bench.out, [f"{hops} hops" for hops in (2, 3, 4)], paper)
@@ -166,18 +199,22 @@ def compare_models(bench: Bench) -> None:
 
 
 def compare_chunks(bench: Bench) -> None:
-    """Print table 6: accuracy by rows per chunk."""
-    hops = max(hops for hops in bench.scale.hops if hops <= 4)
-    bench.out(f"\nTable 6: test accuracy of {hops} hops by rows of a chunk ({GRAPH} lies in the order of its classes)")
+    """Print table 6 and figure 12: accuracy by rows per chunk."""
+    bench.out(f"\nTable 6, figure 12: test accuracy by rows of a chunk ({GRAPH} lies in the order of its classes)")
     rows = {}
     for model in ("sign", "hoga"):
-        found = []
-        for chunk in bench.scale.chunks:
-            options = {"shuffle": "rows"} if chunk == 1 else {"shuffle": "chunks", "chunk_rows": chunk}
-            test = bench.train(model, hops, **options).test
-            bench.findings.append(Finding("Table 6", f"{model}, chunks of {chunk}: test accuracy, %", test))
-            found.append(f"{test:.2f}")
-        rows[model] = found
+        for hops in bench.scale.hops:
+            found = []
+            for chunk in bench.scale.chunks:
+                options = {"shuffle": "rows"} if chunk == 1 else {"shuffle": "chunks", "chunk_rows": chunk}
+                run = bench.train(model, hops, **options)
+                name = f"{model}, {hops} hops, chunks of {chunk}"
+                bench.findings += [
+                    Finding("Table 6", f"{name}: test accuracy, %", run.test),
+                    Finding("Figure 12", f"{name}: peak of validation accuracy, %", run.valid),
+                ]
+                found.append(f"{run.test:.2f}")
+            rows[f"{model}, {hops} hops"] = found
     print_table(bench.out, [str(chunk) for chunk in bench.scale.chunks], rows)
     for model, of_chunk in TABLE_6.items():
         bench.out(
@@ -221,7 +258,7 @@ class Loading:
 
 
 def climb(loading: Loading, out: Callable[[str], None]) -> list[Finding]:
-    """Print figure 9 and appendix H."""
+    """Print figures 9 and 14, and appendix H."""
     num_rows = loading.tables.num_rows
     out(f"\nFigure 9: seconds per epoch of {num_rows:,} rows, {loading.tables.num_tables} tables in memory")
     heads = ["item by item", *FIGURE_9, "all in all"]
@@ -242,7 +279,7 @@ def climb(loading: Loading, out: Callable[[str], None]) -> list[Finding]:
     rows["the paper's"] = ["", *(f"{each:.1f} times" for each in FIGURE_9.values()), f"{FIGURE_9_TOTAL} times"]
     print_table(out, heads, rows)
 
-    out("\nAppendix H: rate of an epoch from disk in chunks, over that from memory")
+    out("\nFigure 14, appendix H: rate of an epoch from disk in chunks, over that from memory")
     rows = {
         model: [f"{chunks / disk:.2f}", f"{by_rows / disk:.2f}"] for model, (by_rows, chunks, disk) in from_disk.items()
     }
@@ -257,8 +294,17 @@ def climb(loading: Loading, out: Callable[[str], None]) -> list[Finding]:
             for name, each in zip(FIGURE_9, mean, strict=True)
         ),
         Finding("Figure 9", "all steps: times as fast", total, FIGURE_9_TOTAL),
-        Finding("Appendix H", "rate from disk over that from memory, in chunks", in_chunks, STORAGE_OF_CHUNKS),
-        Finding("Appendix H", "rate from disk over that from memory, row by row", row_by_row, STORAGE_OF_ROWS),
+        *(
+            Finding("Figure 14, appendix H", f"{model}: epoch {place} over that from memory in chunks", each / chunks)
+            for model, (by_rows, chunks, disk) in from_disk.items()
+            for place, each in (("from memory row by row", by_rows), ("from disk in chunks", disk))
+        ),
+        Finding(
+            "Figure 14, appendix H", "rate from disk over that from memory, in chunks", in_chunks, STORAGE_OF_CHUNKS
+        ),
+        Finding(
+            "Figure 14, appendix H", "rate from disk over that from memory, row by row", row_by_row, STORAGE_OF_ROWS
+        ),
     ]
 
 
