@@ -170,7 +170,7 @@ class Copies:
     """
 
     def __init__(self, count: int, encode: Callable[[Job, Share], Any] = pickle_job) -> None:
-        self.count = self.count_per_machine = count
+        self.count, self.machines = count, (count,)
         self.parts: list[tuple[str, int]] = []
         self.overlaps = 0
         self._encode = encode

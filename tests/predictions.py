@@ -23,6 +23,7 @@ from diskhop.predicting.output import Predictions, predictions_folder, read_pred
 from diskhop.predicting.rows import ArrayRows
 from diskhop.predicting.sizes import OutputLimits
 from diskhop.protocols import NodeRows
+from diskhop.runtime.jobs import Executor
 from diskhop.runtime.progress import silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.runtime.work_tools import WorkTools
@@ -83,9 +84,10 @@ def write(
     facts: Mapping[str, Any] | None = None,
     key: str = "rows",
     limits: OutputLimits | None = None,
+    executor: Executor | None = None,
 ) -> Predictions:
     """Write predictions as a command does, and remove the work folder."""
-    tools = TaskTools(engine or threads_engine(), injector)
+    tools = TaskTools(engine or threads_engine(), injector, executor=executor)
     with ExitStack() as held:
         folder = held.enter_context(WorkFolder(destination, injector))
         staged = held.enter_context(predictions_folder(destination, overwrite=overwrite, injector=injector))

@@ -45,6 +45,7 @@ class RanksJob:
     outs: RUN folder that each rank is given; a rank other than the first must not write it.
     datasets: the dataset that each rank is given; () for that of the options.
     command: train or embed.
+    local: LOCAL_RANK and LOCAL_WORLD_SIZE of each rank; () where one launcher starts all.
     """
 
     ranks: int
@@ -52,6 +53,7 @@ class RanksJob:
     outs: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
     command: str = "train"
+    local: tuple[tuple[int, int], ...] = ()
 
 
 def free_port() -> int:
@@ -96,6 +98,8 @@ def _run(job: RanksJob) -> str:
     options = dict(job.options)
     options |= {"out": job.outs[rank]} if job.outs else {}
     options |= {"dataset": job.datasets[rank]} if job.datasets else {}
+    if job.local:
+        os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"] = map(str, job.local[rank])
     try:
         getattr(start, job.command)(**options)
     except DiskhopError as error:

@@ -108,12 +108,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "dataset": ({}, "values-imported: process 1 has another dataset there .* copy the same dataset to every machine"),
     "no dataset": ({}, "nowhere: "),
+    "launchers": (
+        {},
+        "LOCAL_WORLD_SIZE must be the number of processes on a machine, .* got 2 in process 0, whose machine has 3: "
+        "start them together with torchrun --nproc-per-node 3$",
+    ),
 }
 DATASETS = {"dataset": ("sbm", "values"), "no dataset": ("sbm", "nowhere")}
+# Two launchers on one machine.
+LOCAL = {"launchers": ((0, 2), (1, 2), (0, 1))}
 
 
 class Trained(NamedTuple):
-    """RUN folders of the cases, and the errors of both ranks in those of REFUSED."""
+    """RUN folders of the cases, and the errors of the ranks in those of REFUSED."""
 
     folder: Path
     errors: dict[str, list[str]]
@@ -126,7 +133,8 @@ def trained(graphs: dict[str, Dataset], module_folder: Path) -> Trained:
     for name, (changes, _) in REFUSED.items():
         options = {**OPTIONS, "dataset": paths["sbm"], "threads": 2, **changes}
         datasets = tuple(paths.get(each, each) for each in DATASETS.get(name, ()))
-        refused.append(RanksJob(2, options, outs=folders_of(module_folder / f"refused {name}"), datasets=datasets))
+        outs, local = folders_of(module_folder / f"refused {name}"), LOCAL.get(name, ())
+        refused.append(RanksJob(len(local) or 2, options, outs=outs, datasets=datasets, local=local))
     errors = run_cases(CASES, graphs, module_folder, refused)
     return Trained(module_folder, dict(zip(REFUSED, errors, strict=True)))
 
@@ -167,9 +175,10 @@ def test_ranks_train_the_model_of_one_process(trained: Trained) -> None:
 
 
 def test_errors_are_those_of_the_first_rank_whichever_has_them(trained: Trained) -> None:
-    for name, (first, other) in trained.errors.items():
+    for name, (first, *others) in trained.errors.items():
         assert re.search(REFUSED[name][1], first), name
-        assert other == (first if name in DATASETS else "another process of this run ended"), name
+        expected = first if name in (*DATASETS, *LOCAL) else "another process of this run ended"
+        assert others == [expected] * len(others), name
     assert not list(trained.folder.glob("refused *")), "nothing is written"
 
 

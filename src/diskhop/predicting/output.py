@@ -128,7 +128,7 @@ def read_predictions_manifest(folder: Path) -> dict[str, Any]:
 def _write_files(opened: OpenedFormat, sizes: OutputSizes, format_name: str, folder: Path, work: WorkTools) -> None:
     """Write the files that are missing, several at a time on each machine, or else one with several threads."""
     most, tools = min(work.threads, opened.most_threads or work.threads), work.tools
-    machines = 1 if opened.most_threads else -(-tools.processes // tools.processes_per_machine)
+    machines = 1 if opened.most_threads else tools.processes_of(1)
     available_bytes = work.budget.available_bytes
     task_bytes = sizes.task_bytes(format_name)
     # A task with several threads has a group for each of them and one that waits.
@@ -144,7 +144,9 @@ def _write_files(opened: OpenedFormat, sizes: OutputSizes, format_name: str, fol
     threads = threads_that_fit(most // at_once, available_bytes, lambda each: needed_bytes(at_once, each))
     tasks = [FileTask(file, opened, threads) for file in opened.files]
     with work.budget.reserve("writing predictions", needed_bytes(at_once, threads)):
-        run_tasks(tasks, folder, tools, threads=machines * at_once, progress=partial(work.progress, _STAGE))
+        # A machine with fewer processes leaves no tasks to the others, which have no memory for them.
+        spread = at_once if machines == 1 else max(at_once, tools.processes_of(at_once))
+        run_tasks(tasks, folder, tools, threads=spread, here=at_once, progress=partial(work.progress, _STAGE))
 
 
 def _stage_key(table: PredictionTable, format_name: str) -> str:

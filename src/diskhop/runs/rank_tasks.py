@@ -47,7 +47,7 @@ class RankTasks:
 
     def __init__(self, group: Group, every: Sequence[Ranks], engine: Engine) -> None:
         self.count = len(every)
-        self.count_per_machine = most_per_machine(every)
+        self.machines = tuple(each.local_count for each in every if each.local_rank == 0)
         self._group = group
         self._engine = engine
         # First one of each machine, so that a job of few parts takes little of the memory of each.

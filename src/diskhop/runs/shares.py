@@ -44,6 +44,19 @@ def require_same_dataset(dataset: Dataset, group: Group) -> None:
             )
 
 
+def require_whole_machines(found: int, group: Group) -> None:
+    """Refuse processes of a machine that do not know of each other. All ranks raise the same ConfigError.
+
+    found: number of processes on this machine, of all that train together.
+    """
+    for rank, (count, told) in enumerate(group.gather((found, group.ranks.local_count))):
+        if count != told:
+            raise ConfigError(
+                f"LOCAL_WORLD_SIZE must be the number of processes on a machine, which share its memory, got {told} in "
+                f"process {rank}, whose machine has {count}: start them together with torchrun --nproc-per-node {count}"
+            )
+
+
 def share_of(config: ConfigT, ranks: Ranks) -> ConfigT:
     """Return the options of one rank: its share of the machine's memory and threads, and its GPU.
 

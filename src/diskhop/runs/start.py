@@ -23,7 +23,7 @@ from diskhop.runs.distributed import Group, open_group
 from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.embedding.run import Embedded
 from diskhop.runs.kinds import KINDS, configs_of, find_kind, kind_of, require_link_task
-from diskhop.runs.shares import require_same_dataset, require_shareable
+from diskhop.runs.shares import require_same_dataset, require_shareable, require_whole_machines
 from diskhop.runs.source import RunSource, find_run_source
 from diskhop.runs.training import Trained
 from diskhop.runtime.ranks import read_ranks, was_restarted
@@ -140,7 +140,8 @@ def _start(
     """
     with open_group(read_ranks(os.environ)) as group:
         if not group.is_alone:
-            meet()  # all together: a machine with one rank shares no memory, and would not call it later
+            # All meet here: a machine with one rank shares no memory, and would not call it later.
+            require_whole_machines(meet()[1].count, group)
         if not group.ranks.is_first:
             path, completed = group.from_first(_OF_FIRST)
             opened = as_dataset(path if dataset is None else dataset)

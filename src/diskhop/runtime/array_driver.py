@@ -44,7 +44,8 @@ class ArrayDriver:
     def __init__(self, use: Resources, lost_seconds: float = LOST_SECONDS) -> None:
         if not use.place:
             raise ConfigError("--executor array needs a folder that all machines share; for example array:tasks")
-        self.count = self.count_per_machine = 2 if use.count is None else use.count
+        self.count = 2 if use.count is None else use.count
+        self.machines = (self.count,)
         if self.count < 2:
             raise ConfigError(
                 f"--workers {self.count} must be at least 2 with --executor array: driver and indices share --memory"

@@ -74,8 +74,8 @@ class Executor(AbstractContextManager["Executor"], Protocol):
         """Number of processes; 1 for this process only."""
 
     @property
-    def count_per_machine(self) -> int:
-        """Number of processes that share the memory and threads of one machine."""
+    def machines(self) -> Sequence[int]:
+        """Numbers of processes that share the memory and threads of a machine, for each machine."""
 
     def open(self, job: Job, folder: Path, threads: int) -> AbstractContextManager[Sequence[Lane]]:
         """Copy a job to where it runs and yield lanes; none if the job must stay.
@@ -172,7 +172,7 @@ class ExecutorKind:
 class Threads:
     """The threads of this process: every job stays."""
 
-    count = count_per_machine = 1
+    count, machines = 1, (1,)
 
     def __init__(self, use: Resources) -> None:
         if use.count not in (None, 1):

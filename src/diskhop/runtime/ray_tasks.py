@@ -59,7 +59,8 @@ class RayTasks:
 
     def __init__(self, use: Resources) -> None:
         # Wherever Ray places it, a task declares an equal part of the memory and the threads.
-        self.count = self.count_per_machine = use.several(MOST_TASKS)
+        self.count = use.several(MOST_TASKS)
+        self.machines = (self.count,)
         if not 2 <= self.count <= MOST_TASKS:
             raise ConfigError(f"--workers {self.count} must be from 2 to {MOST_TASKS} with --executor ray")
         self._address = use.place

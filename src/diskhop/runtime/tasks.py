@@ -68,8 +68,16 @@ class TaskTools:
 
     @property
     def processes_per_machine(self) -> int:
-        """Number of processes that share the memory and threads of one machine."""
-        return 1 if self.executor is None or self.injector is not None else self.executor.count_per_machine
+        """Number of processes that share the memory and threads of one machine, at most."""
+        return max(self._machines)
+
+    def processes_of(self, most_per_machine: int) -> int:
+        """Return the number of processes if each machine uses so many of its own, at most."""
+        return sum(min(each, most_per_machine) for each in self._machines)
+
+    @property
+    def _machines(self) -> Sequence[int]:
+        return (1,) if self.executor is None or self.injector is not None else self.executor.machines
 
 
 class Task(Protocol):
@@ -173,15 +181,16 @@ def run_tasks(
     tools: TaskTools,
     *,
     threads: int,
+    here: int | None = None,
     pool_bytes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     count: Callable[[int], None] | None = None,
 ) -> None:
     """Create the outputs that are missing, `threads` at a time across all processes; they are then durable.
 
-    Runs in this process if only one task can run at a time, or if the tasks must stay. pool_bytes: memory kept for
-        later tasks, of all processes; None for the pool of the tools. progress: receives (tasks done, all tasks).
-        count: receives what tasks count.
+    Runs in this process if only one task can run at a time, or if the tasks must stay, `here` at a time (default:
+        threads). pool_bytes: memory kept for later tasks, of all processes; None for the pool of the tools. progress:
+        receives (tasks done, all tasks). count: receives what tasks count.
 
     After an error no further task starts, and running ones finish, unless a signal ends this process and its workers.
     The error of the first failed task in the list is raised, whatever the threads. Finished outputs stay.
@@ -195,7 +204,8 @@ def run_tasks(
         progress(len(tasks) - len(missing), len(tasks))
     stage = Stage(missing, folder, tools, pool_bytes or 0)
     at_once = min(threads, len(missing))
-    run_job(stage, folder, tools, threads=at_once, here=at_once, progress=progress, num_done=len(tasks) - len(missing))
+    here = at_once if here is None else min(here, len(missing))
+    run_job(stage, folder, tools, threads=at_once, here=here, progress=progress, num_done=len(tasks) - len(missing))
 
 
 def run_job(

@@ -53,7 +53,7 @@ class Workers:
     def __init__(self, count: int, threads: int, engine: Engine, copied_array_bytes: int = COPIED_ARRAY_BYTES) -> None:
         if not 1 <= count <= MOST_WORKERS:
             raise ConfigError(f"--workers {count} must be from 1 to {MOST_WORKERS}; 1 works in this process")
-        self.count = self.count_per_machine = count
+        self.count, self.machines = count, (count,)
         self._num_lanes = max(1, threads // count)
         self._engine = engine
         self._copied_array_bytes = copied_array_bytes
