@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from pathlib import Path
@@ -34,6 +35,25 @@ WORDS = (
 )
 
 
+NUM_HOP_KILLS = 5
+HOP_OPTIONS: dict[str, Any] = {
+    "model": "sign",
+    "hops": 2,
+    "placement": "memory",
+    "hidden": 16,
+    "batch_size": 20,
+    "epochs": 1500,
+    "patience": 0,
+    "memory_bytes": 200_000_000,
+    "engine": "threads",
+    "matmul": "blas",
+}
+HOP_WORDS = (
+    "--model sign --hops 2 --placement memory --hidden 16 --batch-size 20 --epochs 1500 --patience 0 --memory 200MB "
+    "--engine threads --matmul blas --threads 2"
+)
+
+
 @pytest.fixture(scope="module")
 def dataset(module_folder: Path) -> Dataset:
     dataset = small_graph(module_folder / "graph")
@@ -53,6 +73,24 @@ def test_killed_ranks_start_again_and_end_in_the_same_bits(dataset: Dataset, mod
             num_kills += kill_some(agent, NUM_KILLS - num_kills, draws, seen)
             assert agent.wait() == 0, errors.read_text()
         assert_same_run(module_folder / "whole", out)
+        assert_nothing_left(seen)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_killed_ranks_that_share_hop_tables_end_in_the_same_bits(dataset: Dataset, module_folder: Path) -> None:
+    """Their tables lie in memory once, in a segment that each start makes again."""
+    train(dataset, out=module_folder / "whole hops", accumulate=2, threads=1, **HOP_OPTIONS)
+    draws, seen, num_kills, number = random.Random(1), set[psutil.Process](), 0, 0
+    while num_kills < NUM_HOP_KILLS:
+        out, errors = module_folder / f"hops {number}", module_folder / f"errors of hops {number}"
+        number += 1
+        command = ("train", str(dataset.path), "--out", str(out), *HOP_WORDS.split())
+        with torchrun(NUM_HOP_KILLS, errors, *command) as agent:
+            num_kills += kill_some(agent, NUM_HOP_KILLS - num_kills, draws, seen)
+            assert agent.wait() == 0, errors.read_text()
+        assert "hop tables" in json.loads((out / "plan.json").read_text())["plan"]["shared"]
+        assert_same_run(module_folder / "whole hops", out)
         assert_nothing_left(seen)
 
 

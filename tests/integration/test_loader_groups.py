@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import diskhop
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.errors import BudgetError, ConfigError
+from diskhop.errors import BudgetError, ConfigError, DestinationError
 from diskhop.nn.reproducible import reproducible
 from tests.ranks import call_in_group
 from tests.runs import small_graph
@@ -89,6 +91,39 @@ def with_seeds_of_its_own(path: Path) -> None:
     make_loader(path, seed=dist.get_rank())
 
 
+def with_a_batch_size_of_its_own(path: Path) -> None:
+    make_loader(path, batch_size=dist.get_rank())
+
+
+def without_scratch(path: Path, rank: int) -> None:
+    """One process cannot write to the scratch folder, which is found out between what they do together."""
+    failing = mock.patch("diskhop.pipeline.pipeline.scratch_folder", side_effect=DestinationError("scratch is full"))
+    with failing if dist.get_rank() == rank else nullcontext():
+        make_loader(path, "belady")
+
+
+def reopened_without_scratch(path: Path, rank: int) -> str:
+    """As without_scratch(), when a loader opens the graph again; then it is closed on all."""
+    with make_loader(path, "belady") as loader:
+        del loader.data.y
+        failing = mock.patch("diskhop.pipeline.pipeline.scratch_folder", side_effect=DestinationError("it is full"))
+        with failing if dist.get_rank() == rank else nullcontext(), pytest.raises(DestinationError, match="it is full"):
+            next(iter(loader))
+        with pytest.raises(ConfigError, match="this NeighborLoader is closed"):
+            loader([0])
+        return str(loader.budget.left_after({}) == loader.budget.total_bytes)
+
+
+def hops_without_engine(path: Path, rank: int) -> None:
+    failing = mock.patch("diskhop.loaders.hops.open_engine", side_effect=ConfigError("no engine here"))
+    with failing if dist.get_rank() == rank else nullcontext():
+        diskhop.HopLoader(path, place="memory", memory="100MB")
+
+
+def hops_in_places_of_their_own(path: Path) -> None:
+    diskhop.HopLoader(path, place="disk" if dist.get_rank() else "memory", memory="100MB")
+
+
 def within(path: Path, memory: int) -> dict[str, Any]:
     with make_loader(path, "static", memory=memory, cache=20_000) as loader:
         return loader.plan.to_dict() | {"table": loader.budget.table()}
@@ -108,6 +143,7 @@ def knows_the_smallest(path: Path) -> bool:
 
 def segments(path: Path) -> list[tuple[int, int]]:
     """Shared memory that is mapped, and descriptors of it, while a loader is open and after it is closed."""
+    gc.collect()  # what errors of other scenarios have kept
     with make_loader(path, "memory") as loader:
         counts = [_count_segments()]
         del loader
@@ -174,6 +210,11 @@ def answers(graph: Dataset, hop_tables: Path) -> dict[str, list[Any]]:
         "by torch": (ordered_by_torch, (path,)),
         "one": (in_one_process, (path,)),
         "seeds": (with_seeds_of_its_own, (path,)),
+        "batch sizes": (with_a_batch_size_of_its_own, (path,)),
+        **{f"no scratch {rank}": (without_scratch, (path, rank)) for rank in range(2)},
+        **{f"reopened {rank}": (reopened_without_scratch, (path, rank)) for rank in range(2)},
+        **{f"no engine {rank}": (hops_without_engine, (hop_tables, rank)) for rank in range(2)},
+        "places": (hops_in_places_of_their_own, (hop_tables,)),
         "too small": (within, (path, 1_000_000)),
         "smallest": (knows_the_smallest, (path,)),
         "enough": (within, (path, 60_000_000)),
@@ -240,6 +281,23 @@ def test_processes_with_other_arguments_are_refused(answers: dict[str, list[Any]
     for text in answers["seeds"]:
         assert text.startswith("ConfigError: NeighborLoader: seed is 0 in process 0 and 1 in process 1")
         assert "\n" not in text
+
+
+def test_an_error_of_one_process_is_that_of_both(answers: dict[str, list[Any]]) -> None:
+    """None waits for the other, and both can go on: the scenarios after these have the same group."""
+    said = {
+        "batch sizes": "ConfigError: NeighborLoader: batch_size must be from 1 to 2147483647, got 0",
+        "no scratch": "DestinationError: scratch is full",
+        "no engine": "ConfigError: no engine here",
+        "places": "ConfigError: HopLoader: place is 'memory' in one process of this machine and 'disk' in another, "
+        "which share its memory; pass place='disk' to all of them",
+        "reopened": "True",
+    }
+    found = {name: each for name, each in answers.items() if name.rstrip(" 01") in said}
+    assert len(found) == 8
+    for name, texts in found.items():
+        for text in texts:
+            assert text.startswith(said[name.rstrip(" 01")]), (name, text)
 
 
 def test_a_budget_too_small_for_two_is_refused_with_the_smallest(answers: dict[str, list[Any]], graph: Dataset) -> None:

@@ -25,6 +25,7 @@ def make_derived(
     """
     make_directories(destination.parent, injector)
     with WorkFolder(destination, injector) as work:
+        work.lock()
         if destination.exists():
             work.remove()
             return
@@ -44,8 +45,9 @@ def make_once(folder: Path, make: Callable[[], object], progress: Progress = sil
         try:
             make()
         except DestinationError as error:
-            # Another process may make the same name before it locks it.
-            if not isinstance(error, BusyError) and not isinstance(error.__cause__, FileExistsError):
+            if folder.exists():  # another process has just finished
+                break
+            if not isinstance(error, BusyError):
                 raise
             progress("waiting for another process", 0, 1)
             time.sleep(_SECONDS_BETWEEN_LOOKS)

@@ -29,7 +29,7 @@ from diskhop.io.atomic import (
     sync_directory,
     sync_file,
 )
-from diskhop.io.locks import lock_directory
+from diskhop.io.locks import is_at, lock_directory, lock_made_directory
 
 _TAKEN = "already exists; replace it with --overwrite (in Python overwrite=True), or choose another destination"
 
@@ -114,14 +114,7 @@ class StagedDirectory:
     def __enter__(self) -> StagedDirectory:
         require_parent(self._shown)
         with destination_errors(self._shown):
-            self._require_place()
-            self._remove_leftover()
-            self.path.mkdir()
-            try:
-                self._lock = lock_directory(self.path, self._shown)
-            except BaseException:
-                self.path.rmdir()
-                raise
+            self._lock = lock_made_directory(self.path, self._shown, self._make)
         return self
 
     def publish(self) -> None:
@@ -176,12 +169,23 @@ class StagedDirectory:
                     f"choose a new folder in it, as {self._shown / 'graph'}"
                 )
 
+    def _make(self) -> None:
+        self._require_place()
+        self._remove_leftover()
+        with contextlib.suppress(FileExistsError):  # another process has just made it, and is found by its lock
+            self.path.mkdir()
+
     def _remove_leftover(self) -> None:
         if not self.path.is_dir():
             return
-        lock = lock_directory(self.path, self._shown)
         try:
-            self._remove(self.path)
+            lock = lock_directory(self.path, self._shown)
+        except FileNotFoundError:  # another process has just removed or published it
+            self._require_place()
+            return
+        try:
+            if is_at(lock, self.path):
+                self._remove(self.path)
         finally:
             os.close(lock)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from diskhop.errors import BusyError, ReadError
@@ -30,10 +30,32 @@ def lock_directory(path: Path, shown: Path) -> int:
     return descriptor
 
 
+def lock_made_directory(path: Path, shown: Path, make: Callable[[], object]) -> int:
+    """Make a directory where there is none and lock it as lock_directory(), though others may remove it in between.
+
+    make: makes it, unless another process has in the meantime.
+    """
+    while True:
+        make()
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = lock_directory(path, shown)
+            if is_at(descriptor, path):
+                return descriptor
+            os.close(descriptor)
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Return whether a path names the open directory, which another process may have removed before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
 @contextlib.contextmanager
 def shared_directory(path: Path) -> Iterator[None]:
-    """Protect a directory from `diskhop clean` for the duration of a context."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    """Protect a directory from `diskhop clean` for the duration of a context. Raises ReadError for a missing one."""
+    descriptor = _open_directory(path)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: `diskhop clean` removes nothing there
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -43,14 +65,14 @@ def shared_directory(path: Path) -> Iterator[None]:
 
 
 class SharedLock:
-    """Protection of a directory from `diskhop clean` until it is freed. Raises OSError for a missing directory.
+    """Protection of a directory from `diskhop clean` until it is freed. Raises ReadError for a missing directory.
 
     A copy, as one in another process, locks the directory itself.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._descriptor = _open_directory(path)
         with contextlib.suppress(OSError):  # see shared_directory()
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
@@ -64,8 +86,12 @@ class SharedLock:
 
 def keep_directory(path: Path) -> SharedLock:
     """Lock a directory of derived files. Raises ReadError for a missing one."""
+    return SharedLock(path)
+
+
+def _open_directory(path: Path) -> int:
     try:
-        return SharedLock(path)
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise ReadError(
             f"{path}: cannot be opened: {error.strerror}; repeat the command, and it is made again"

@@ -39,6 +39,7 @@ from diskhop.loaders.partition import (
 )
 from diskhop.loaders.planned import PlannedLoader
 from diskhop.loaders.settings import LoaderSettings
+from diskhop.loaders.shares import made_together
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.batch_values import E_ID
 from diskhop.pipeline.stream import BatchStream
@@ -194,6 +195,7 @@ class ClusterLoader(PlannedLoader):
     smallest memory that works.
     """
 
+    @made_together
     def __init__(
         self,
         cluster_data: ClusterData,

@@ -14,6 +14,7 @@ from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError
 from diskhop.loaders.checks import whole_numbers
 from diskhop.loaders.neighbor import NeighborLoader
+from diskhop.loaders.shares import made_together
 from diskhop.protocols import SamplerSpec
 from diskhop.sampling.hgt import hgt_spec
 
@@ -39,6 +40,7 @@ class HGTLoader(NeighborLoader):
 
     _class_name = "HGTLoader"
 
+    @made_together
     def __init__(
         self,
         data: Dataset | PathLike[str] | str,

@@ -39,7 +39,7 @@ from diskhop.loaders.hop_batches import HopBatch, HopBatches, OpenTables
 from diskhop.loaders.hop_delivery import CopiedRows, DeviceRows, DeviceSource
 from diskhop.loaders.node_arrays import node_array, require_distinct
 from diskhop.loaders.progress import Progress
-from diskhop.loaders.shares import LoaderShare, PassNumbers
+from diskhop.loaders.shares import LoaderShare, PassNumbers, made_together
 from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.process import OwnerProcess
@@ -80,6 +80,7 @@ class HopLoader:
     arguments, BudgetError with the smallest memory that works, and the errors of open_hop_tables().
     """
 
+    @made_together
     def __init__(
         self,
         tables: HopTables | PathLike[str] | str,
@@ -132,14 +133,24 @@ class HopLoader:
         def choose() -> Placement:
             return self._place(num_buffers, place, shuffle, device_memory)
 
-        self.placement = choose() if self._memory is None else self._memory.first(choose)
+        self.placement = self._require_same(choose())
+        self._share.settle(self._arguments, "nodes")
         with ExitStack() as opened:
             opened.enter_context(shared_directory(self.tables.path))
             for name, num_bytes in self._needed(self.placement, num_buffers).items():
                 opened.enter_context(self.budget.reserve(name, num_bytes, is_shared=name in self._shared))
             self._open(num_buffers, engine, threads or max(1, default_threads() // 2))
             self._exit = opened.pop_all()
-        self._share.settle(self._arguments, "nodes")
+
+    def _require_same(self, placement: Placement) -> Placement:
+        """Return the placement, which must be that of all processes that share memory. Raises ConfigError."""
+        if self._memory is not None and (first := self._memory.first(lambda: placement.place)) != placement.place:
+            common = max(first, placement.place, key=get_args(Place).index)
+            raise ConfigError(
+                f"HopLoader: place is '{first}' in one process of this machine and '{placement.place}' in another, "
+                f"which share its memory; pass place='{common}' to all of them"
+            )
+        return placement
 
     def _place(
         self, num_buffers: int, place: Place | None, shuffle: Shuffle | None, device_memory: int | str | None

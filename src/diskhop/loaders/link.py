@@ -26,6 +26,7 @@ from diskhop.loaders.link_negatives import resolve_negatives
 from diskhop.loaders.link_types import find_link_type
 from diskhop.loaders.planned import PlannedLoader
 from diskhop.loaders.settings import LoaderSettings
+from diskhop.loaders.shares import made_together
 from diskhop.loaders.typed_batches import TypedBatchMaker
 from diskhop.loaders.typed_data import TypedLoaderData
 from diskhop.loaders.ways import is_disjoint, require_times, resolve_ways
@@ -76,6 +77,7 @@ class LinkNeighborLoader(PlannedLoader):
     Raises ConfigError for unsupported arguments, and BudgetError with the smallest memory that works.
     """
 
+    @made_together
     def __init__(
         self,
         data: Dataset | PathLike[str] | str,

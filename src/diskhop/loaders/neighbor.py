@@ -25,6 +25,7 @@ from diskhop.loaders.input_nodes import InputNodes, resolve_input_nodes
 from diskhop.loaders.opened import AnyBatchMaker
 from diskhop.loaders.planned import PlannedLoader
 from diskhop.loaders.settings import LoaderSettings
+from diskhop.loaders.shares import made_together
 from diskhop.loaders.typed_batches import TypedBatchMaker
 from diskhop.loaders.typed_data import TypedLoaderData, find_seed_type, merged_rows
 from diskhop.loaders.ways import is_disjoint, resolve_input_time, resolve_ways
@@ -111,6 +112,7 @@ class NeighborLoader(PlannedLoader):
 
     _class_name = "NeighborLoader"
 
+    @made_together
     def __init__(
         self,
         data: Dataset | PathLike[str] | str,

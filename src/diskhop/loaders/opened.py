@@ -96,7 +96,8 @@ class OpenGraph:
             self.require_open()
             # Nothing keeps the old one's memory while the new one is opened.
             self.close()
-            self._open()
+            with self._share.opened(self.close):
+                self._open()
         return self.require_open()
 
     def get_for_one_type(self) -> tuple[Pipeline, BatchMaker]:

@@ -27,7 +27,7 @@ from diskhop.loaders.batches import Batch
 from diskhop.loaders.checks import path_of, require_flags, require_texts, size_of, whole_numbers
 from diskhop.loaders.opened import OpenGraph, graph_of
 from diskhop.loaders.sampled import SampledLoader
-from diskhop.loaders.shares import LoaderShare
+from diskhop.loaders.shares import LoaderShare, made_together
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.norms import NormColumns, OpenNorms
 from diskhop.pipeline.stream import BatchStream
@@ -65,6 +65,7 @@ class GraphSAINTSampler(SampledLoader):
 
     _kind = ""
 
+    @made_together
     def __init__(
         self,
         data: Dataset | PathLike[str] | str,
@@ -246,6 +247,7 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
 
     _kind = SAINT_WALK
 
+    @made_together
     def __init__(
         self,
         data: Dataset | PathLike[str] | str,

@@ -20,6 +20,7 @@ from diskhop.errors import ConfigError
 from diskhop.loaders.batches import Batch, BatchMaker, BatchSeedValues, features_of, sort_by_source
 from diskhop.loaders.neighbor import NeighborLoader
 from diskhop.loaders.opened import AnyBatchMaker
+from diskhop.loaders.shares import made_together
 from diskhop.pipeline.batch_values import E_ID
 from diskhop.protocols import NodeRows, SampledBatch
 
@@ -44,6 +45,7 @@ class ShaDowKHopSampler(NeighborLoader):
     _class_name = "ShaDowKHopSampler"
     _copies_rows = True
 
+    @made_together
     def __init__(
         self,
         data: Dataset | PathLike[str] | str,

@@ -8,9 +8,11 @@ DistributedSampler does.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import torch.distributed as dist
 
@@ -18,9 +20,13 @@ from diskhop.budget import Budget
 from diskhop.config.options import require
 from diskhop.errors import ConfigError
 from diskhop.loaders.checks import budget_of
-from diskhop.pipeline.peers import GroupPeers, meet
+from diskhop.pipeline.peers import GroupPeers, meet, together
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.system.resident import SharedMemory
+
+InitT = TypeVar("InitT", bound=Callable[..., None])
+# Arguments of a loader that its process makes alone.
+_ALONE = ("num_replicas", "node_rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,10 @@ class LoaderShare:
             return budget_of(memory)
         return Budget(peers.first(lambda: budget_of(memory).total_bytes), peers.count)
 
+    def opened(self, close: Callable[[], None]) -> AbstractContextManager[None]:
+        """Open something in a block that all processes of the loader run together. close: closes it after an error."""
+        return nullcontext() if self._world is None else _opened_together(close)
+
     def keep_whole(self) -> None:
         """Give this process all batches of its loader, because the order of its inputs is its own."""
         self._ranks = ONE
@@ -135,6 +145,28 @@ class LoaderShare:
                         f"{self._loader}: {name} is {reprlib.repr(value)} in process 0 and "
                         f"{reprlib.repr(each[name])} in process {process}, {why}; pass the same to all of them"
                     )
+
+
+def made_together(init: InitT) -> InitT:
+    """Decorate the __init__ of a loader, which all processes of a group call: if it raises in one, it raises in all."""
+
+    @wraps(init)
+    def init_together(self: Any, *arguments: Any, **options: Any) -> None:
+        is_alone = _num_processes() == 1 or any(options.get(name) is not None for name in _ALONE)
+        with nullcontext() if is_alone else _opened_together(lambda: self.close()):
+            init(self, *arguments, **options)
+
+    return cast(InitT, init_together)
+
+
+@contextmanager
+def _opened_together(close: Callable[[], None]) -> Iterator[None]:
+    """Open something in a block that all processes of the group run; if it raises in one, all close what is open."""
+    with ExitStack() as opened:
+        with together():
+            yield
+            opened.callback(close)
+        opened.pop_all()
 
 
 def _num_processes() -> int:

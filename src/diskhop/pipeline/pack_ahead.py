@@ -82,6 +82,10 @@ def pack_epochs(
         for name, num_bytes in _own_bytes(plan, table).items():
             stack.enter_context(budget.reserve(name, num_bytes))
         work = stack.enter_context(WorkFolder(destination, injector))
+        work.lock()
+        if destination.exists():  # another process has just finished
+            work.remove()
+            return Packed(open_layout(destination, table), [])
         builder = LayoutBuilder(
             dataset=dataset,
             table=table,

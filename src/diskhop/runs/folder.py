@@ -9,8 +9,10 @@ run.
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -18,6 +20,7 @@ from diskhop.config.options import SavedRun, differing_options, dump_config, loa
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
+from diskhop.io.locks import lock_made_directory
 from diskhop.plans import RunPlan
 from diskhop.run_files import (
     CHECKPOINT_FILE,
@@ -45,11 +48,15 @@ StateT = TypeVar("StateT", bound=RunState)
 
 
 class RunFolder(ABC, Generic[StateT]):
-    """The files that every run leaves; a subclass knows how the state is stored."""
+    """The files that every run leaves; a subclass knows how the state is stored.
+
+    A folder that was started or resumed is this process's until close().
+    """
 
     def __init__(self, path: Path, injector: Injector | None = None) -> None:
         self.path = path
         self._injector = injector
+        self._lock: int | None = None
 
     @property
     def config_path(self) -> Path:
@@ -65,19 +72,35 @@ class RunFolder(ABC, Generic[StateT]):
         """Replace the state in one step."""
 
     def start(self, kind: str, config: Any, dataset: Dataset) -> None:
-        """Create the folder, which must be new or empty, with its config.toml."""
+        """Create the folder, which must be new or empty, with its config.toml. Raises BusyError for another process."""
         require_new_folder(self.path)
-        make_directories(self.path, self._injector)
+        self._take()
+        require_new_folder(self.path)  # another process may have finished its run here
         content = dump_config(config, kind, str(dataset.path.resolve()), dataset.hash)
         write_file(self.config_path, content.encode(), self._injector)
 
     def resume(self, kind: str, config: Any, dataset: Dataset) -> StateT | None:
-        """Check that this is the same run and return its last state; None before the first commit."""
+        """Check that this is the same run and return its last state; None before the first commit.
+
+        Raises BusyError for another process that trains it.
+        """
         require_kind(self.config_path, (kind,))
         require_same_run(self.config_path, load_config(self.config_path, (type(config),)), config, dataset)
+        self._take()
         state = self.read_state()
         self._write_metrics(state.history if state else [])
         return state
+
+    def close(self) -> None:
+        """Let other processes resume the run."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _take(self) -> None:
+        with destination_errors(self.path):
+            make = partial(make_directories, self.path, self._injector)
+            self._lock = lock_made_directory(self.path, self.path, make)
 
     def write_plan(self, plan: RunPlan) -> None:
         """Write what will run, and on which machine."""

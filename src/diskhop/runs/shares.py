@@ -49,11 +49,11 @@ def require_whole_machines(found: int, group: Group) -> None:
 
     found: number of processes on this machine, of all that train together.
     """
-    for rank, (count, told) in enumerate(group.gather((found, group.ranks.local_count))):
-        if count != told:
+    for rank, (count, stated) in enumerate(group.gather((found, group.ranks.local_count))):
+        if count != stated:
             raise ConfigError(
-                f"LOCAL_WORLD_SIZE must be the number of processes on a machine, which share its memory, got {told} in "
-                f"process {rank}, whose machine has {count}: start them together with torchrun --nproc-per-node {count}"
+                "LOCAL_WORLD_SIZE must be the number of processes on a machine, which share its memory, got "
+                f"{stated} in process {rank}, whose machine has {count}: start them together with torchrun --nproc-per-node {count}"
             )
 
 

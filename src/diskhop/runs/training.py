@@ -206,13 +206,15 @@ class _Epochs:
 def _begin(
     job: TrainingJob, context: RunContext, folder: ModelFolder | None, trainer: Trainer, stack: ExitStack
 ) -> TrainingState:
-    """Create the folder or resume its run; return the state to train from. stack: keeps learned rows on disk open."""
+    """Create the folder or resume its run; return the state to train from. stack: closes what is open."""
     _require_rows_in_memory(job, context, trainer.model)
     if job.warm_start is not None:
         # Before anything is written: parameters may not fit.
         job.warm_start.apply(trainer.model, trainer.optimizer)
         context.callback.announced(f"Warm start: {job.warm_start}")
     state = None
+    if folder is not None:
+        stack.callback(folder.close)
     if folder is not None and context.resume:
         state = folder.resume(job.kind, job.config, context.dataset)
     elif folder is not None:

@@ -34,7 +34,7 @@ from diskhop.io.atomic import (
     sync_file,
     write_file,
 )
-from diskhop.io.locks import lock_directory
+from diskhop.io.locks import lock_made_directory
 from diskhop.runtime.jobs import Executor, Job, Lane, Share
 from diskhop.runtime.process import process_name
 
@@ -72,7 +72,7 @@ class TaskTools:
         return max(self._machines)
 
     def processes_of(self, most_per_machine: int) -> int:
-        """Return the number of processes if each machine uses so many of its own, at most."""
+        """Return the number of processes if each machine uses at most this many of its own."""
         return sum(min(each, most_per_machine) for each in self._machines)
 
     @property
@@ -107,7 +107,7 @@ class WorkFolder:
 
     def stage(self, name: str, key: str) -> Path:
         """Open the folder of a stage: with the outputs of an earlier run with the same key, else empty."""
-        self._acquire()
+        self.lock()
         folder = self.path / name
         content = key.encode(errors="surrogateescape")  # names of files in the key may be any bytes
         with destination_errors(self._shown):
@@ -121,15 +121,28 @@ class WorkFolder:
 
     def kept_bytes(self, stages: str = "*") -> int:
         """Return the disk space of earlier stages (name pattern), which is reused, or freed before it is needed."""
-        statuses = [path.stat() for path in self.path.glob(f"{stages}/*")]
+        statuses = []
+        for path in self.path.glob(f"{stages}/*"):
+            with contextlib.suppress(FileNotFoundError):  # another process still has the folder
+                statuses.append(path.stat())
         # Removing a file that a dataset links to as well frees nothing.
         return sum(512 * status.st_blocks for status in statuses if status.st_nlink == 1)
 
     def remove(self) -> None:
-        """Remove the folder, with stages of earlier runs."""
+        """Remove the folder, with stages of earlier runs. Raises BusyError if another process works in it."""
         if self.path.is_dir():
-            self._acquire()
+            self.lock()
             remove_tree(self.path, self._injector)
+            self._unlock()
+
+    def lock(self) -> None:
+        """Create the folder, if it is missing, and lock it. Raises BusyError if another process works in it."""
+        if self._lock is None:
+            with destination_errors(self._shown):
+                make = partial(make_directories, self.path, self._injector)
+                self._lock = lock_made_directory(self.path, self._shown, make)
+                for left in self.path.glob(".*/"):  # spilled by queries of a killed run
+                    remove_tree(left, self._injector)
 
     def __enter__(self) -> WorkFolder:
         return self
@@ -150,17 +163,12 @@ class WorkFolder:
                 else:
                     remove_tree(self.path, self._injector)
         finally:
-            if self._lock is not None:
-                os.close(self._lock)
-                self._lock = None
+            self._unlock()
 
-    def _acquire(self) -> None:
-        if self._lock is None:
-            with destination_errors(self._shown):
-                make_directories(self.path, self._injector)
-                self._lock = lock_directory(self.path, self._shown)
-                for left in self.path.glob(".*/"):  # spilled by queries of a killed run
-                    remove_tree(left, self._injector)
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 class OpenedWorkFolder(WorkFolder):

@@ -157,6 +157,10 @@ class _Propagation:
         )
         make_directories(folder, injector)
         with WorkFolder(self.destination, injector) as work, ExitStack() as stack:
+            work.lock()
+            if self.destination.exists():  # another process has just finished
+                work.remove()
+                return Propagated(open_hop_tables(self.destination, self.dataset.hash), None, [], {})
             require_disk_for(task, plan, self.dataset, self.spec, disk_bytes, folder, work)
             on_plan(plan)
             builder = self._open_builder(task, plan, edges, wanted, work, stack)

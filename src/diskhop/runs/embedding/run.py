@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,16 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
     assert out is not None, "embeddings are trained in a folder"
     if group.ranks.is_first and not resume:
         require_new_folder(out)
+    with closing(EmbeddingFolder(out, context.injector)) as folder:
+        commit = _resume(folder, config, dataset, group) if resume else None
+        return _train_in(folder, commit, context, config)
+
+
+def _train_in(folder: EmbeddingFolder, commit: Commit | None, context: RunContext, config: EmbedConfig) -> Embedded:
+    """Train from the last commit, if there is one."""
+    dataset, group = context.dataset, context.group
     whole, config = config, config_of_rank(config, group.ranks)
-    folder, layout = EmbeddingFolder(out, context.injector), layout_of(config, embedded_nodes(dataset).num_nodes)
-    commit = _resume(folder, whole, dataset, group) if resume else None
+    layout = layout_of(config, embedded_nodes(dataset).num_nodes)
     budget = Budget(whole.memory_bytes, group.ranks.local_count)
     plan = _plan(dataset, config, budget, group)
     with ExitStack() as held:
@@ -128,7 +135,7 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
     result |= memory_of_ranks(result, shared, group)
     if group.ranks.is_first:
         folder.finish(run.history, result)
-    return Embedded(dataset, out, whole, result)
+    return Embedded(dataset, folder.path, whole, result)
 
 
 def _plan(dataset: Dataset, config: EmbedConfig, budget: Budget, group: Group) -> EmbedPlan:

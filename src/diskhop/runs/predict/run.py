@@ -22,7 +22,7 @@ from diskhop.config.options import check_options
 from diskhop.config.predict import PredictConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, RequirementError
-from diskhop.io.atomic import Injector, remove_tree
+from diskhop.io.atomic import Injector
 from diskhop.io.destinations import StagedDirectory
 from diskhop.io.engine import open_engine
 from diskhop.predicting.columns import Outputs, TableName
@@ -143,7 +143,7 @@ class _Call:
             if config.scratch:
                 table_work = stack.enter_context(WorkFolder(Path(config.scratch) / self.out.name, self.injector))
             for folder in {work, table_work} if not resume else ():
-                remove_tree(folder.path, self.injector)
+                folder.remove()
             sizes = sizes_of(self.classifier, written, outputs, wanted, None if nodes is None else len(nodes))
             run = self._output_run(dataset, budget, tools, sizes)
             run.require_memory(wanted)
