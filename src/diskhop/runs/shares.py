@@ -53,7 +53,8 @@ def require_whole_machines(found: int, group: Group) -> None:
         if count != stated:
             raise ConfigError(
                 "LOCAL_WORLD_SIZE must be the number of processes on a machine, which share its memory, got "
-                f"{stated} in process {rank}, whose machine has {count}: start them together with torchrun --nproc-per-node {count}"
+                f"{stated} in process {rank}, whose machine has {count}: start them together with torchrun "
+                f"--nproc-per-node {count}"
             )
 
 
