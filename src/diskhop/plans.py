@@ -199,6 +199,11 @@ class RowPlaces:
     device_rows: int
     pinned_rows: int
 
+    @property
+    def num_rows(self) -> int:
+        """Rows in both memories."""
+        return self.device_rows + self.pinned_rows
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledPlan(RunPlan):

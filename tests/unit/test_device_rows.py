@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +26,7 @@ from diskhop.policies.device_rows import (
     level_of,
     place_rows,
 )
+from diskhop.system.resident import Part, SharedMemory
 from tests.devices import BY_INTERPRETER
 from tests.examples import examples
 
@@ -114,3 +118,26 @@ def test_assembled_rows_have_the_bits_of_the_table(
 def test_rows_wider_than_a_program_are_written_in_parts(dim: int) -> None:
     rows, values = leveled(torch.float32, dim, (1, 1, 1), seed=0)
     assert torch.equal(assemble_by_triton(rows, torch.tensor([2 << 48, 0, 1 << 48])), values[[2, 0, 1]])
+
+
+class OnePeer:
+    """One process that shares memory with no other."""
+
+    index, count = 0, 1
+
+    def first(self, make: Callable[[], Any]) -> Any:
+        return make()
+
+    every = first
+
+
+@pytest.mark.parametrize("for_device", [True, False])
+def test_pinned_rows_that_processes_share_are_mapped_shared(for_device: bool) -> None:
+    def fill(content: Any, _part: Part) -> None:
+        content[:] = 7
+
+    rows = SharedMemory(OnePeer()).make(1 << 16, fill, for_device=for_device)
+    assert bool((rows == 7).all())
+    of_rows = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:diskhop" in line]
+    (flags,) = [line.split()[1] for line in of_rows if int(line.split("-")[0], 16) == rows.ctypes.data]
+    assert flags[3] == ("s" if for_device else "p")

@@ -82,7 +82,7 @@ def open_device_rows(
     """
     reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
     shape = len(levels.host), table.row_bytes
-    host = stored_rows(read_resident(reader, levels.host, None, shape, resources.memory), dtype)
+    host = stored_rows(read_resident(reader, levels.host, None, shape, resources.memory, for_device=True), dtype)
     try:
         device = copies.empty((len(levels.device), host.shape[1]), host.dtype)
     except torch.OutOfMemoryError as error:

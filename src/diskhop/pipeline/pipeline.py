@@ -31,7 +31,7 @@ from diskhop.pipeline.stages import stages_of
 from diskhop.pipeline.stream import BatchStream
 from diskhop.pipeline.transfer import Destination, DeviceCopies, Transfer
 from diskhop.plans import SampledPlan
-from diskhop.policies.device_rows import RowLevels
+from diskhop.policies.device_rows import PLACING_BYTES_PER_ROW, RowLevels
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import STAGING_BYTES
@@ -139,6 +139,8 @@ def open_pipeline(
         elif table is not None and (plan.row_places or counts_accesses(dataset, plan.store, plan.pinned)):
             # The plan's bytes are reserved later: counting needs a batch and the working memory of sampling now.
             counting_bytes = COUNTING_BYTES_PER_NODE * topology.num_nodes + plan.reserved["sampling"] + plan.batch_bytes
+            if plan.row_places is not None:
+                counting_bytes += PLACING_BYTES_PER_ROW * plan.row_places.num_rows
             with budget.reserve("counting accesses", counting_bytes):
                 # Processes that share rows share the choice: each expects seeds of its own.
                 keep = (OwnMemory() if memory is None else memory).keep

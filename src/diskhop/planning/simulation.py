@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
@@ -132,9 +133,10 @@ class Simulation:
                 plan = plan_store(
                     self._dataset, workload, kind.name, self._whole, self.machine.disk, self.sizes, most_in_flight
                 )
-                if all(plan != option.plan for option in options):
+                if _is_new(plan, options):
                     options.append(self._option(kind, plan, workload))
-                    options += self._with_fewer_lists(kind, options[-1], workload, most_in_flight)
+                    fewer = self._with_fewer_lists(kind, options[-1], workload, most_in_flight)
+                    options += [each for each in fewer if each.plan is not None and _is_new(each.plan, options)]
             except (BudgetError, ConfigError):
                 if not options:
                     raise
@@ -305,3 +307,8 @@ def _epochs_prepared(plan: SampledPlan, workload: Workload) -> int:
     if not plan.share.layout and not prepares_ahead(workload, plan):
         return 0
     return 1 if workload.reuse else workload.epochs
+
+
+def _is_new(plan: SampledPlan, options: Sequence[Option[SampledPlan]]) -> bool:
+    """Return whether none of the options runs as this plan does, whatever reasons it has."""
+    return all(option.plan is None or replace(option.plan, reasons=plan.reasons) != plan for option in options)

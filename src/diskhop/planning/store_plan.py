@@ -27,6 +27,7 @@ from diskhop.planning.measure import disk_model
 from diskhop.planning.options import describe_division
 from diskhop.planning.workload import Workload, store_wishes
 from diskhop.plans import SampledPlan, StoreShare
+from diskhop.policies.device_rows import PLACING_BYTES_PER_ROW
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.samplers import lists_of
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
@@ -177,6 +178,8 @@ class _StorePlanning:
             # Accesses are counted when nothing but the lists is in memory.
             counting_bytes = COUNTING_BYTES_PER_NODE * self._dataset.num_nodes
             counting_bytes += room.reserved["sampling"] + room.in_flight.batch_bytes
+            if places := place_on(self._table, self._kind, share, workload.device_bytes):
+                counting_bytes += PLACING_BYTES_PER_ROW * places.num_rows
             names = ("topology", *(column.label for column in self.files.columns))
             lists = {name: room.reserved.get(name, 0) for name in names}
             self._budget.require({**workload.also_held, **lists, "counting accesses": counting_bytes}, room.shared)

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
 
+# Bytes per placed row that place_rows() takes at most: ids in four arrays, and counts in two.
+PLACING_BYTES_PER_ROW = 48
 # The address of each row of a table, int64 (rows).
 AddressTable = NDArray[np.int64]
 DEVICE, HOST, STAGED = range(3)
@@ -42,10 +44,10 @@ def place_rows(counts: NDArray[Any], device_rows: int, host_rows: int) -> RowLev
     counts: accesses of each row of the table in a trace. device_rows, host_rows: rows that the two have room for. A row
     without accesses is placed nowhere.
     """
-    device = most_accessed(counts, device_rows)
-    left = counts.copy()
-    left[device] = 0
-    return RowLevels(device, most_accessed(left, host_rows))
+    # No copy of the counts, which are as long as the table.
+    placed = most_accessed(counts, device_rows + host_rows)
+    best = most_accessed(counts[placed], device_rows)
+    return RowLevels(placed[best], np.delete(placed, best))
 
 
 def address_table(levels: RowLevels, num_rows: int) -> AddressTable:

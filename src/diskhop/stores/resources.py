@@ -153,11 +153,17 @@ def read_in_pieces(reader: RowReader, ids: NodeIds, out: Bytes, to_rows: NodeIds
 
 
 def read_resident(
-    reader: RowReader, ids: NodeIds, slots: NodeIds | None, shape: tuple[int, int], memory: ResidentMemory
+    reader: RowReader,
+    ids: NodeIds,
+    slots: NodeIds | None,
+    shape: tuple[int, int],
+    memory: ResidentMemory,
+    *,
+    for_device: bool = False,
 ) -> Bytes:
     """Return rows that stay, uint8 of a shape (rows, row bytes). Each process of the machine reads a part of them.
 
-    slots: row of the array for each id; None: in the order of the ids.
+    slots: row of the array for each id; None: in the order of the ids. for_device: whether a GPU will read them.
     """
 
     def read(content: Bytes, part: Part) -> None:
@@ -167,4 +173,4 @@ def read_resident(
         else:
             read_in_pieces(reader, ids[own], out, slots[own], FetchCounts())
 
-    return memory.make(shape[0] * shape[1], read).reshape(shape)
+    return memory.make(shape[0] * shape[1], read, for_device=for_device).reshape(shape)

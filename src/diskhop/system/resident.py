@@ -70,8 +70,11 @@ class ResidentMemory(Protocol):
     def num_processes(self) -> int:
         """Processes that share an array."""
 
-    def make(self, num_bytes: int, fill: Fill) -> Bytes:
-        """Return num_bytes bytes, filled. fill: called with the array and the part to fill, in every process."""
+    def make(self, num_bytes: int, fill: Fill, *, for_device: bool = False) -> Bytes:
+        """Return num_bytes bytes, filled.
+
+        fill: called with the array and the part to fill, in every process. for_device: whether a GPU will read them.
+        """
 
     def keep(self, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """Return the array that read() returns, which is called in one process."""
@@ -82,7 +85,7 @@ class OwnMemory:
 
     num_processes = 1
 
-    def make(self, num_bytes: int, fill: Fill) -> Bytes:
+    def make(self, num_bytes: int, fill: Fill, *, for_device: bool = False) -> Bytes:
         """See ResidentMemory."""
         content: Bytes = BufferPool(0).take(num_bytes)
         fill(content, Part(0, 1))
@@ -96,8 +99,9 @@ class OwnMemory:
 class SharedMemory:
     """Arrays of which a machine has one copy, whatever the number of its processes.
 
-    A write to a finished array changes the copy of that process alone. Pages are huge where the kernel allows it for
-    shared memory (shmem_enabled in /sys/kernel/mm/transparent_hugepage).
+    A write to a finished array changes the copy of that process alone; but what a GPU will read is one copy for all,
+    and must not be written to. Pages are huge where the kernel allows it for shared memory (shmem_enabled in
+    /sys/kernel/mm/transparent_hugepage).
     """
 
     def __init__(self, peers: Peers) -> None:
@@ -112,7 +116,7 @@ class SharedMemory:
         """Run make() in process 0 and return its value in all of them; if it raises, all raise its error."""
         return self._peers.first(make)
 
-    def make(self, num_bytes: int, fill: Fill) -> Bytes:
+    def make(self, num_bytes: int, fill: Fill, *, for_device: bool = False) -> Bytes:
         """See ResidentMemory. Raises the error of any process in all of them."""
         if num_bytes == 0:
             return np.empty(0, np.uint8)
@@ -129,7 +133,9 @@ class SharedMemory:
             segment = peers.every(lambda: _open(place))
             try:
                 peers.every(lambda: _fill(segment, num_bytes, fill, Part(peers.index, peers.count)))
-                return peers.every(lambda: _finished(segment, num_bytes))
+                # Pinning pages that are copied when they are written to copies them, in every process.
+                kind = mmap.MAP_SHARED if for_device else mmap.MAP_PRIVATE
+                return peers.every(lambda: _finished(segment, num_bytes, kind))
             finally:
                 os.close(segment)
 
@@ -166,9 +172,9 @@ def _fill(segment: int, num_bytes: int, fill: Fill, part: Part) -> None:
     fill(np.frombuffer(pages, np.uint8), part)
 
 
-def _finished(segment: int, num_bytes: int) -> Bytes:
-    # Pages are shared until one is written to, which copies it.
-    pages = mmap.mmap(segment, num_bytes, flags=mmap.MAP_PRIVATE)
+def _finished(segment: int, num_bytes: int, kind: int) -> Bytes:
+    # Pages of a private map are shared until one is written to, which copies it.
+    pages = mmap.mmap(segment, num_bytes, flags=kind)
     for advice in (mmap.MADV_HUGEPAGE, _MADV_POPULATE_READ):
         with contextlib.suppress(OSError):
             pages.madvise(advice)
