@@ -159,6 +159,23 @@ def changed(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Callab
             },
             "edge 0 is of hop 1 by num_sampled_edges, but its destination is a node of hop 0",
         ),
+        (
+            lambda arrays: {
+                **arrays,
+                "num_sampled_nodes": np.array([1, 0, len(arrays["nodes"]) - 1]),
+                "num_sampled_edges": np.array([arrays["edge_index"].shape[1], 0]),
+            },
+            "its source is a node of a later hop than 1",
+        ),
+        (
+            lambda arrays: {
+                **arrays,
+                "num_sampled_nodes": np.array([1, len(arrays["nodes"]) - 1, 0, 0]),
+                "num_sampled_edges": np.array([2**63 - 1, 2**63 - 1, 2 + arrays["edge_index"].shape[1]]),
+            },
+            "num_sampled_edges must add up to the",
+        ),
+        (changed("nodes", lambda ids: ids[:0]), "nodes must begin with the 1 seeds, got 0 nodes"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line_before_anything_is_written(
@@ -177,6 +194,10 @@ def test_files_that_are_no_archives_and_folders_without_them_are_refused(plain: 
         (tmp_path / "batch-0.npz").write_bytes(content)
         with pytest.raises(SourceError, match=r"batch-0.npz: is no file of plain arrays"):
             pack_samples(plain, tmp_path, **LIMITS)
+    (tmp_path / "batch-0.npz").unlink()
+    (tmp_path / "batch-0.npz").mkdir()
+    with pytest.raises(SourceError, match=r"batch-0.npz: cannot be read: Is a directory"):
+        pack_samples(plain, tmp_path, **LIMITS)
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceError, match=r"empty: has no .npz files"):
         pack_samples(plain, tmp_path / "empty", **LIMITS)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import diskhop
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
@@ -67,6 +68,10 @@ def test_a_named_superbatch_is_trained_on_while_the_next_one_is_packed(dataset: 
 def test_a_superbatch_is_refused_for_a_store_that_does_not_look_ahead(dataset: Dataset, workload: Workload) -> None:
     with pytest.raises(ConfigError, match=r"--superbatch has no effect with --store static; .* belady or packed"):
         plan_of(dataset, workload, store="static", superbatch=3)
+    with pytest.raises(ConfigError, match="--superbatch has no effect with --reuse"):
+        plan_of(dataset, workload, store="packed", reuse=True, superbatch=3)
+    with pytest.raises(ConfigError, match="--superbatch has no effect on pack"):
+        diskhop.pack(dataset, superbatch=3)
 
 
 def test_lists_take_exactly_the_memory_that_is_named(dataset: Dataset, workload: Workload) -> None:

@@ -140,6 +140,8 @@ def why_not(dataset: Dataset, workload: Workload, store: str) -> str:
         if value is not None and option not in kind.uses:
             users = " or ".join(name for name, each in STORES.items() if option in each.uses)
             return f"--{option} has no effect with --store {store}; remove it or use --store {users}"
+    if workload.reuse and workload.superbatch is not None:
+        return "--superbatch has no effect with --reuse, which packs whole epochs ahead; remove one of them"
     table = dataset.features()
     return "" if table is None else kind.refuses(table, store_wishes(dataset, workload, kind))
 

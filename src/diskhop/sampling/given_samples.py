@@ -87,13 +87,16 @@ def find_samples(folder: Path) -> GivenSamples:
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     """Order names by the numbers in them."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
 def _digest(files: tuple[Path, ...]) -> str:
     hasher = xxhash.xxh3_64()
     for path in files:
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from error
         hasher.update(len(content).to_bytes(8, "little"))
         hasher.update(content)
     return hasher.hexdigest()
@@ -115,6 +118,7 @@ def _to_batch(arrays: dict[str, NDArray[Any]], number: int, topology: Topology, 
     _require(nodes.ndim == 1, f"nodes must be a list of ids, got shape {nodes.shape}")
     _require(edges.ndim == 2 and len(edges) == 2, f"edge_index must have 2 rows, got shape {edges.shape}")
     _require(len(nodes) < _MOST_NODES, f"nodes must be fewer than 2^31, got {len(nodes)}")
+    _require(len(nodes) >= len(seeds), f"nodes must begin with the {len(seeds)} seeds, got {len(nodes)} nodes")
     rows = id_map.rows(SourceIds(nodes), "nodes")
     ids, counts = np.unique(nodes, return_counts=True)
     _require(bool(np.all(counts == 1)), f"nodes must have each id once, got {ids[counts.argmax()]} repeatedly")
@@ -123,7 +127,7 @@ def _to_batch(arrays: dict[str, NDArray[Any]], number: int, topology: Topology, 
     _require(is_inside, f"edge_index must have places in nodes, 0 to {len(nodes) - 1}; it has others")
     order = np.argsort(edges[1], kind="stable")
     sources, destinations = edges[0][order], edges[1][order]
-    num_nodes, num_edges = _hops(arrays, len(seeds), len(nodes), edges[1])
+    num_nodes, num_edges = _hops(arrays, len(seeds), len(nodes), edges)
     degrees = np.bincount(destinations, minlength=len(nodes))
     num_expanded = sum(num_nodes[:-1])
     return SampledBatch(
@@ -140,9 +144,10 @@ def _to_batch(arrays: dict[str, NDArray[Any]], number: int, topology: Topology, 
 
 
 def _hops(
-    arrays: dict[str, NDArray[Any]], num_seeds: int, num_nodes: int, destinations: NDArray[np.int64]
+    arrays: dict[str, NDArray[Any]], num_seeds: int, num_nodes: int, edge_index: NDArray[np.int64]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the nodes and edges per hop; without hops, all nodes are expanded."""
+    sources, destinations = edge_index
     if not any(name in arrays for name in _BY_HOP):
         of_seeds = int(np.count_nonzero(destinations < num_seeds))
         return (num_seeds, num_nodes - num_seeds, 0), (of_seeds, len(destinations) - of_seeds)
@@ -153,10 +158,12 @@ def _hops(
         f"num_sampled_nodes must have one count more than num_sampled_edges, got {len(nodes)} and {len(edges)}",
     )
     _require(bool(nodes.min() >= 0 and edges.min() >= 0), "num_sampled_nodes and num_sampled_edges must be >= 0")
-    _require(nodes[0] == num_seeds, f"num_sampled_nodes must begin with the {num_seeds} seeds, got {nodes[0]}")
-    _require(nodes.sum() == num_nodes, f"num_sampled_nodes must add up to the {num_nodes} nodes, got {nodes.sum()}")
     num_edges = len(destinations)
-    _require(edges.sum() == num_edges, f"num_sampled_edges must add up to the {num_edges} edges, got {edges.sum()}")
+    # Counts in Python do not wrap around.
+    in_all, edges_in_all = sum(nodes.tolist()), sum(edges.tolist())
+    _require(nodes[0] == num_seeds, f"num_sampled_nodes must begin with the {num_seeds} seeds, got {nodes[0]}")
+    _require(in_all == num_nodes, f"num_sampled_nodes must add up to the {num_nodes} nodes, got {in_all}")
+    _require(edges_in_all == num_edges, f"num_sampled_edges must add up to the {num_edges} edges, got {edges_in_all}")
     # The destinations of hop h are the nodes of hop h, counted from the seeds.
     hop_of = np.searchsorted(np.cumsum(nodes), destinations, side="right")
     expected = np.repeat(np.arange(len(edges)), edges)
@@ -165,6 +172,12 @@ def _hops(
         raise SourceError(
             f"edge {edge} is of hop {expected[edge]} by num_sampled_edges, but its destination is a node of hop "
             f"{hop_of[edge]}: a node has edges in one hop only; leave out both counts, so that every layer uses all"
+        )
+    if len(wrong := np.flatnonzero(sources >= np.cumsum(nodes)[expected + 1])):
+        edge = int(wrong[0])
+        raise SourceError(
+            f"edge {edge} is of hop {expected[edge]} by num_sampled_edges, but its source is a node of a later hop than "
+            f"{expected[edge] + 1}; leave out both counts, so that every layer uses all"
         )
     return tuple(nodes.tolist()), tuple(edges.tolist())
 

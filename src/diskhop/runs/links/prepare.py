@@ -35,7 +35,7 @@ from diskhop.sampling.topology import topology_bytes
 
 # A batch without the edges that it is scored on is a copy: indptr, and per edge the source, the position and a mask.
 _COPIED = PreparedBytes(per_node=8, per_edge=16)
-# Scores of an edge with a candidate in the place of either end, masks of both comparisons, and one of the left out.
+# Scores of an edge with a candidate in the place of either end, masks of both comparisons, and one of those left out.
 _SCORE_BYTES = 2 * 4 + 3
 # Marks of known edges for both ends, and the copies that finding them takes.
 _MARK_BYTES = 2 + 2

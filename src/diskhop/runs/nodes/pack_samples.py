@@ -33,7 +33,7 @@ from diskhop.stores.packed.kind import KIND
 from diskhop.system.memory import default_memory_bytes
 
 # Memory in which a file becomes a batch: its arrays, and what finds its edges in the graph.
-_BYTES_PER_NODE, _BYTES_PER_EDGE = 64, 160
+_BYTES_PER_NODE, _BYTES_PER_EDGE = 64, 190
 
 
 def pack_samples(

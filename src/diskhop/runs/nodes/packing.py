@@ -195,6 +195,8 @@ def pack(
     assert isinstance(resolved, SampledConfig), "models on hop tables have no store, and were refused"
     callback.configured(resolved, choices)
     budget = Budget(resolved.memory_bytes)
+    if resolved.superbatch:
+        raise ConfigError("--superbatch has no effect on pack, which samples whole epochs ahead; leave it out")
     if resolved.sampler == MARIUS:
         raise ConfigError(
             "--sampler marius cannot be packed ahead, because its epochs differ in their number of batches; train with "
