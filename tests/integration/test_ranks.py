@@ -111,7 +111,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "launchers": (
         {},
         "LOCAL_WORLD_SIZE must be the number of processes on a machine, .* got 2 in process 0, whose machine has 3: "
-        "start them together with torchrun --nproc-per-node 3$",
+        "start all 3 by one torchrun$",
     ),
 }
 DATASETS = {"dataset": ("sbm", "values"), "no dataset": ("sbm", "nowhere")}

@@ -21,6 +21,8 @@ NOT_SPELT = {
     "scratch",
     "threads",
     "cache_bytes",
+    "neighbor_cache_bytes",
+    "superbatch",
     "matmul",
     "epochs",
     "chunk_rows",

@@ -53,8 +53,7 @@ def require_whole_machines(found: int, group: Group) -> None:
         if count != stated:
             raise ConfigError(
                 "LOCAL_WORLD_SIZE must be the number of processes on a machine, which share its memory, got "
-                f"{stated} in process {rank}, whose machine has {count}: start them together with torchrun "
-                f"--nproc-per-node {count}"
+                f"{stated} in process {rank}, whose machine has {count}: start all {count} by one torchrun"
             )
 
 

@@ -176,8 +176,8 @@ def _hops(
     if len(wrong := np.flatnonzero(sources >= np.cumsum(nodes)[expected + 1])):
         edge = int(wrong[0])
         raise SourceError(
-            f"edge {edge} is of hop {expected[edge]} by num_sampled_edges, but its source is a node of a later hop than "
-            f"{expected[edge] + 1}; leave out both counts, so that every layer uses all"
+            f"edge {edge} is of hop {expected[edge]} by num_sampled_edges, but its source is a node of a later hop "
+            f"than {expected[edge] + 1}; leave out both counts, so that every layer uses all"
         )
     return tuple(nodes.tolist()), tuple(edges.tolist())
 
