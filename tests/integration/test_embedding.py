@@ -174,7 +174,7 @@ def test_a_linear_schedule_ends_with_no_steps(dataset: Dataset, folder: Path) ->
             super()._update(table, rows, grads, lr_share)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("diskhop.runs.embedding.loop.Step", Noting)
+        patched.setattr("diskhop.runs.embedding.trainers.Step", Noting)
         config = embed_config(model="dot", epochs=2, lr_schedule="linear", evaluate=False)
         done = run_config(dataset, config, folder / "run")
     wanted = 1 - np.arange(0, 2 * done.result["num_edges"], 1) / (2 * done.result["num_edges"])

@@ -15,6 +15,7 @@ from diskhop._native import BufferPool, Engine
 from diskhop.embedding.graph_edges import read_edge_parts
 from diskhop.embedding.partitions.buffer import PartitionBuffer
 from diskhop.embedding.partitions.layout import NodePermutation, PartitionLayout
+from diskhop.embedding.partitions.slots import HostSlots
 from diskhop.embedding.partitions.store import LoadedPartition, PartitionStore
 from diskhop.errors import ConfigError
 from diskhop.planning.embeddings.partitions import permutation_of
@@ -70,7 +71,7 @@ def test_rows_and_their_sums_of_squares_move_together(
         store.write(partition, loaded)
     store.committed()
     kept = store.record()
-    with PartitionBuffer(store, layout, num_slots) as buffer:
+    with PartitionBuffer(store, layout, HostSlots(store, layout, num_slots)) as buffer:
         buffer.load(range(min(num_slots, num_partitions)))
         buffer.flush()
         store.committed()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from diskhop.config.options import like, option, require, validate
+from diskhop.budget import format_bytes
+from diskhop.config.options import AUTO, like, option, require, validate
 from diskhop.config.rules import (
     COUNT_OR_NONE,
     FRACTION,
@@ -16,10 +17,12 @@ from diskhop.config.rules import (
     between,
     one_of,
 )
-from diskhop.config.train import TrainConfig
+from diskhop.config.train import CPU, TrainConfig
 from diskhop.errors import ConfigError
 
 ADAGRAD = ("row", "element")
+# Models whose scores torch computes on a device.
+DEVICE_MODELS = ("dot", "distmult", "complex", "transe")
 SPARE, LEAVING = "spare", "leaving"
 PREFETCH_SLOTS = (SPARE, LEAVING)
 LR_SCHEDULES = ("constant", "linear")
@@ -149,6 +152,21 @@ class EmbedConfig:
         rule=one_of(PREFETCH_SLOTS),
         panel="Storage",
     )
+    device: str = like(
+        TrainConfig,
+        "device",
+        CPU,
+        help="Where embeddings are trained: cpu, cuda, cuda:N, or auto for a GPU if there is one.",
+        may_change=True,
+    )
+    device_memory_bytes: int = like(
+        TrainConfig,
+        "device_memory_bytes",
+        0,
+        help="Memory of --device for partitions, edges and batches, as 8GB.",
+        shown="half of what is free",
+        may_change=True,
+    )
     engine: str = like(TrainConfig, "engine")
     threads: int = like(TrainConfig, "threads")
 
@@ -157,6 +175,7 @@ class EmbedConfig:
 
     def check(self) -> None:
         """Check what options mean together."""
+        self._check_device()
         if self.valid_share + self.test_share >= 1:
             raise ConfigError(
                 "valid_share and test_share must leave edges to train on, "
@@ -170,6 +189,26 @@ class EmbedConfig:
             raise ConfigError(
                 "--repartitions assigns nodes at random, which --assignment input excludes; use --assignment random"
             )
+
+    def _check_device(self) -> None:
+        if self.device == CPU:
+            if self.device_memory_bytes:
+                raise ConfigError(
+                    f"--device-memory {format_bytes(self.device_memory_bytes)} has no effect with --device cpu; use "
+                    "--device-memory 0, or --device cuda"
+                )
+            return
+        if self.device != AUTO and self.model not in DEVICE_MODELS:
+            raise ConfigError(
+                f"--model {self.model} is trained in memory: use --device cpu, or one of {', '.join(DEVICE_MODELS)}"
+            )
+        if self.device != AUTO and self.mask_known:
+            raise ConfigError("--mask-known looks edges up in memory: use --device cpu, or remove --mask-known")
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether partitions are trained on a GPU."""
+        return self.device != CPU
 
     @property
     def is_repartitioned(self) -> bool:

@@ -35,7 +35,7 @@ class PinnedRing:
 
     device: that copies go to.
     buffer_bytes: of each buffer.
-    num_buffers: buffers in the ring.
+    num_buffers: buffers in the ring, at least 2.
     """
 
     def __init__(self, device: torch.device, buffer_bytes: int = BUFFER_BYTES, num_buffers: int = NUM_BUFFERS) -> None:
@@ -117,6 +117,32 @@ class DeviceCopies:
         assert tensor.device.type == "cpu", "batches are made in memory"
         if tensor.numel():
             self._send_bytes(_bytes_of(tensor.contiguous()), into.view(-1).view(torch.uint8))
+
+    def fetch(self, tensor: Tensor, into: Tensor) -> None:
+        """Copy a contiguous tensor on the device into one in memory of the same shape and dtype; complete on return."""
+        source, target = tensor.view(-1).view(torch.uint8), _bytes_of(into)
+        waiting: tuple[Tensor, torch.cuda.Event | None, int] | None = None
+        for start, stop in row_ranges(len(source), self._ring.buffer_bytes):
+            buffer = self._ring.take()[: stop - start]
+            with self._on_stream():
+                buffer.copy_(source[start:stop], non_blocking=True)
+            sent = self._record()
+            self._ring.give(sent)
+            # The buffer before is emptied while this one is filled.
+            if waiting is not None:
+                _empty(*waiting, target)
+            waiting = buffer, sent, start
+        if waiting is not None:
+            _empty(*waiting, target)
+
+    def mark(self) -> torch.cuda.Event | None:
+        """Return when the current stream of the device has done all work so far; for wait_for(). None: it has."""
+        return None if self._stream is None else torch.cuda.current_stream(self.device).record_event()
+
+    def wait_for(self, mark: torch.cuda.Event | None) -> None:
+        """Let all copies from now on begin after the work before a mark."""
+        if self._stream is not None and mark is not None:
+            self._stream.wait_event(mark)
 
     def pick(self, tensor: Tensor, rows: NDArray[np.int64], dim: int) -> Tensor:
         """Return rows of a tensor that is on the device, along one of its dimensions; see copy()."""
@@ -214,6 +240,13 @@ class Transfer:
 
     def close(self, error: BaseException | None) -> None:
         """See Stage."""
+
+
+def _empty(buffer: Tensor, sent: torch.cuda.Event | None, start: int, target: NDArray[np.uint8]) -> None:
+    """Copy a buffer to its place in memory, once the device has filled it."""
+    if sent is not None:
+        sent.synchronize()
+    np.copyto(target[start : start + len(buffer)], buffer.numpy())
 
 
 def _bytes_of(tensor: Tensor) -> NDArray[np.uint8]:

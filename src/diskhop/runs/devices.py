@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from diskhop.budget import format_bytes
+from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import AUTO
 from diskhop.config.train import CPU, TrainConfig
 from diskhop.errors import TrainingError
@@ -29,7 +30,7 @@ def choose_run_device(choices: Choices) -> None:
             choices.made.append(Choice("device", chosen.name, chosen.reason))
 
 
-def device_of(config: TrainConfig) -> torch.device | None:
+def device_of(config: TrainConfig | EmbedConfig) -> torch.device | None:
     """Return the device that a run computes on; None for the CPU. Raises ConfigError for one that cannot be used."""
     if config.device == CPU:
         return None

@@ -191,7 +191,7 @@ def _rank_typed_hops(dataset: Dataset, config: TypedHopConfig, task: NodeTask, p
 
 def _rank_embeddings(dataset: Dataset, config: EmbedConfig, _task: None, processes: int) -> Ranking[EmbedPlan]:
     model = disk_model(dataset, choose_engine(config.engine)[0])
-    return rank_partitions(dataset, config, model, _on_one_machine(processes))
+    return rank_partitions(dataset, config, model, _on_one_machine(processes), device_of(config))
 
 
 def _planned_device(config: HopConfig) -> PlannedDevice | None:

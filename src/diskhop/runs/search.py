@@ -49,6 +49,7 @@ def search(
     trials: int,
     preset: str | None = None,
     memory: int | str | None = None,
+    device_memory: int | str | None = None,
     callbacks: Sequence[Callback] = (),
     on_trial: Callable[[int, Trial], None] = lambda number, trial: None,
     **options: Any,
@@ -61,7 +62,7 @@ def search(
     """
     if trials < 1:
         raise ConfigError(f"search must have at least 1 trial, got {trials}")
-    options.update(parse_sizes(memory=memory))
+    options.update(parse_sizes(memory=memory, device_memory=device_memory))
     source = find_run_source(dataset, options, {EMBEDDING: EmbedConfig})
     config = resolve_embed_config(source.dataset, source.options, preset).config
     if not config.evaluate:

@@ -77,11 +77,12 @@ def embed(
     config: Path | str | None = None,
     resume: bool = False,
     memory: int | str | None = None,
+    device_memory: int | str | None = None,
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Embedded:
     """Train embeddings of a graph's nodes, with the options of EmbedConfig; out: the RUN folder. See train()."""
-    options.update(parse_sizes(memory=memory))
+    options.update(parse_sizes(memory=memory, device_memory=device_memory))
     embedded: Embedded = _start(EMBEDDING, dataset, options, preset, config, out, resume, callbacks)
     return embedded
 

@@ -18,33 +18,27 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool
 from diskhop.embedding.partitions.layout import PartitionLayout
-from diskhop.embedding.partitions.store import LoadedPartition, PartitionStore
-from diskhop.system.memory import buffer_bytes
+from diskhop.embedding.partitions.slots import Slots
+from diskhop.embedding.partitions.store import PartitionStore
 
 _ROWS_AT_ONCE = 1 << 14
 
 
 class PartitionBuffer:
-    """Up to num_slots partitions of a store in memory. Leaving the context waits for reads and writes in flight.
+    """The partitions of a store that are in slots. Leaving the context waits for reads and writes in flight.
 
-    values: embeddings, float32 (num_slots * stride_rows, dim); see base().
-    squares: Adagrad's sums of squares, float32 (num_slots * stride_rows, state_dim).
+    slots: what they are trained in.
     stall_seconds: seconds waited for the disk so far.
     """
 
-    def __init__(self, store: PartitionStore, layout: PartitionLayout, num_slots: int) -> None:
+    def __init__(self, store: PartitionStore, layout: PartitionLayout, slots: Slots) -> None:
         self._store = store
         self._layout = layout
-        squares_bytes = layout.partition_bytes - layout.values_bytes
-        self._values = BufferPool(0).take(num_slots * layout.values_bytes)
-        self._squares = BufferPool(0).take(num_slots * squares_bytes)
-        self.values: NDArray[np.float32] = self._values.view(np.float32).reshape(-1, layout.dim)
-        self.squares: NDArray[np.float32] = self._squares.view(np.float32).reshape(-1, layout.state_dim)
+        self._memory = slots
         self._slots: dict[int, int] = {}
         self._leaving: dict[int, int] = {}  # written, or the write is in flight
-        self._free = list(range(num_slots))[::-1]
+        self._free = list(range(slots.num_slots))[::-1]
         self._io_thread = ThreadPoolExecutor(1, thread_name_prefix="partitions")
         self._reads: list[Future[None]] = []
         self._writes: list[Future[None]] = []
@@ -60,25 +54,21 @@ class PartitionBuffer:
         self._io_thread.shutdown(wait=True, cancel_futures=True)
 
     def base(self, partition: int) -> int:
-        """Return the first row of a partition in `values`; includes partitions that are being evicted."""
+        """Return the first row of a partition in the slots; includes partitions that are being evicted."""
         slot = self._leaving[partition] if partition in self._leaving else self._slots[partition]
         return slot * self._layout.stride_rows
 
     def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of the nodes at rows of `values`."""
+        """Return the places of the nodes at rows of the slots."""
         stride = self._layout.stride_rows
-        offsets = np.zeros(len(self.values) // stride, np.int64)
+        offsets = np.zeros(self._memory.num_slots, np.int64)
         for partition, slot in (*self._slots.items(), *self._leaving.items()):
             offsets[slot] = self._layout.start(partition) - slot * stride
         return rows + offsets[rows // stride]
 
     def fill(self, partition: int, values: NDArray[np.float32]) -> None:
         """Write a new partition: values (rows, dim) and sums of squares of 0. Call this before load()."""
-        loaded = self._loaded(0)
-        loaded.squares[:] = 0
-        loaded.values[:] = 0
-        loaded.values.view(np.float32)[: values.size] = values.reshape(-1)
-        self._store.write(partition, loaded)
+        self._memory.create(partition, values)
 
     def load(self, state: Sequence[int]) -> None:
         """Read the partitions of a state and drop all others, which flush() must have written."""
@@ -98,13 +88,13 @@ class PartitionBuffer:
         """Write partitions that are not updated any more in this state, and evict them when it ends."""
         for partition in leaving:
             slot = self._leaving[partition] = self._slots.pop(partition)
-            self._writes.append(self._io_thread.submit(self._store.write, partition, self._loaded(slot)))
+            self._writes.append(self._io_thread.submit(self._memory.write(partition, slot)))
 
     def evict(self, leaving: Sequence[int]) -> None:
         """Write partitions that nothing uses any more in this state; what begin() reads next goes to their slots."""
         for partition in leaving:
             slot = self._slots.pop(partition)
-            self._writes.append(self._io_thread.submit(self._store.write, partition, self._loaded(slot)))
+            self._writes.append(self._io_thread.submit(self._memory.write(partition, slot)))
             self._free.append(slot)
 
     def finish(self) -> None:
@@ -119,7 +109,7 @@ class PartitionBuffer:
     def flush(self) -> None:
         """Write all partitions in memory, which stay there, and wait for the writes."""
         for partition, slot in self._slots.items():
-            self._writes.append(self._io_thread.submit(self._store.write, partition, self._loaded(slot)))
+            self._writes.append(self._io_thread.submit(self._memory.write(partition, slot)))
         self.wait_for_writes()
 
     def wait_for_writes(self) -> None:
@@ -138,18 +128,17 @@ class PartitionBuffer:
         versions = self._store.record()
         self._free += self._slots.values()
         self._slots.clear()
-        *slots, reading = range(len(self.values) // self._layout.stride_rows)
+        *slots, reading = range(self._memory.num_slots)
         num_partitions = self._layout.num_partitions
         for first in range(0, len(partitions), len(slots)):
             assembled = dict(zip(partitions[first:], slots, strict=False))
             for slot in assembled.values():
-                for part in self._loaded(slot):
-                    part[:] = 0
+                self._memory.clear(slot)
             for partition in range(num_partitions):
-                self._store.read(partition, self._loaded(reading), versions[partition])
+                self._memory.read(partition, reading, versions[partition])()
                 self._move_rows(partition, reading, assembled, moved)
             for partition, slot in assembled.items():
-                self._store.write(partition, self._loaded(slot))
+                self._memory.write(partition, slot)()
         self.stall_seconds += time.perf_counter() - started
 
     def _move_rows(
@@ -172,8 +161,7 @@ class PartitionBuffer:
             for target, slot in assembled.items():
                 chosen = partitions == target
                 to, origin = slot * stride + rows[chosen], reading * stride + old[chosen]
-                self.values[to] = self.values[origin]
-                self.squares[to] = self.squares[origin]
+                self._memory.copy_rows(to, origin)
 
     def _prefetch(self) -> None:
         while self._to_load and self._free:
@@ -182,7 +170,7 @@ class PartitionBuffer:
     def _submit_read(self, partition: int) -> None:
         slot = self._free.pop()
         self._slots[partition] = slot
-        self._reads.append(self._io_thread.submit(self._store.read, partition, self._loaded(slot)))
+        self._reads.append(self._io_thread.submit(self._memory.read(partition, slot)))
 
     def _wait(self, moves: list[Future[None]]) -> None:
         started = time.perf_counter()
@@ -190,17 +178,3 @@ class PartitionBuffer:
             move.result()
         moves.clear()
         self.stall_seconds += time.perf_counter() - started
-
-    def _loaded(self, slot: int) -> LoadedPartition:
-        values_bytes = self._layout.values_bytes
-        squares_bytes = self._layout.partition_bytes - values_bytes
-        return LoadedPartition(
-            self._values[slot * values_bytes : (slot + 1) * values_bytes],
-            self._squares[slot * squares_bytes : (slot + 1) * squares_bytes],
-        )
-
-
-def slots_bytes(layout: PartitionLayout, num_slots: int) -> int:
-    """Return the memory of a buffer in bytes."""
-    squares_bytes = layout.partition_bytes - layout.values_bytes
-    return buffer_bytes(num_slots * layout.values_bytes) + buffer_bytes(num_slots * squares_bytes)

@@ -56,9 +56,14 @@ class PartitionLayout:
         return self.stride_rows * self.dim * _ITEM_BYTES
 
     @property
+    def squares_bytes(self) -> int:
+        """Bytes of one partition's sums of squares."""
+        return self.stride_rows * self.state_dim * _ITEM_BYTES
+
+    @property
     def partition_bytes(self) -> int:
         """Bytes of one partition, in memory and on disk."""
-        return self.values_bytes + self.stride_rows * self.state_dim * _ITEM_BYTES
+        return self.values_bytes + self.squares_bytes
 
     def start(self, partition: int) -> int:
         """Return the first place of a partition; num_nodes for num_partitions."""

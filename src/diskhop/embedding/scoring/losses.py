@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from diskhop._native import contrastive_softmax
+from diskhop.nn.kernels.choice import runs_core
 
 
 class EdgeLosses(NamedTuple):
@@ -68,6 +69,24 @@ LOSSES: dict[str, Loss] = {
 
 
 def _softmax(scores: Tensor, positives: Tensor, *, with_positive: bool) -> EdgeLosses:
+    if not runs_core(scores):
+        return _softmax_by_torch(scores, positives, with_positive=with_positive)
     losses, positive_grads = torch.empty_like(positives), torch.empty_like(positives)
     contrastive_softmax(scores, positives, positive_grads, losses, with_positive, torch.get_num_threads())
     return EdgeLosses(losses, positive_grads)
+
+
+def _softmax_by_torch(scores: Tensor, positives: Tensor, *, with_positive: bool) -> EdgeLosses:
+    """Compute what the core does, on a device."""
+    base = scores.amax(1)
+    base = torch.maximum(base, positives) if with_positive else base.clone()
+    base[base == -torch.inf] = 0  # infinity cannot be subtracted from excluded scores
+    powers = scores.sub_(base[:, None]).exp_()
+    sums = powers.sum(1)
+    total = sums + (positives - base).exp() if with_positive else sums
+    # All negatives are excluded; a sum that is not a number is not.
+    is_empty = total <= 0
+    divisor = total.masked_fill(is_empty, 1)
+    powers /= divisor[:, None]
+    positive_grads = -(sums / divisor) if with_positive else is_empty.float() - 1
+    return EdgeLosses((divisor.log() + (base - positives)).where(~is_empty, positives - positives), positive_grads)

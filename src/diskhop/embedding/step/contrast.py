@@ -12,6 +12,7 @@ from diskhop._native import mask_scores
 from diskhop.embedding.scoring.losses import LOSSES
 from diskhop.embedding.scoring.pairwise import KINDS
 from diskhop.embedding.scoring.scores import Against
+from diskhop.nn.kernels.choice import runs_core
 
 NO_NODES = torch.empty(0, dtype=torch.int64)
 
@@ -70,12 +71,17 @@ class Contrast:
     def run(self, chunk: Chunk) -> tuple[float, Tensor]:
         """Return the sum of the losses and the gradients of the queries; fill the chunk's gradients."""
         kind, queries = self._kind, chunk.queries
-        scores, kept_scores = self._memory(len(queries))
+        scores, kept_scores = self._memory(queries)
         positives = kind.pairs(queries, chunk.answers)
         kind.matrix(queries, chunk.negatives, scores)
         if kind.keeps_scores:
             kept_scores.copy_(scores)
-        mask_scores(chunk.left_out, scores)
+        if runs_core(scores):
+            mask_scores(chunk.left_out, scores)
+        else:
+            # Without known answers: a device has no table of them.
+            left_out = chunk.left_out
+            scores.masked_fill_(left_out.answers[:, None] == left_out.negatives, -torch.inf)
         losses, positive_grads = self._loss(scores, positives, self._margin)
         query_grads = torch.empty_like(queries)
         kind.matrix_backward(scores, kept_scores, queries, chunk.negatives, query_grads, chunk.negative_grads)
@@ -84,9 +90,10 @@ class Contrast:
         chunk.answer_grads.add_(answer_grads)
         return float(losses.sum()), query_grads
 
-    def _memory(self, num_queries: int) -> tuple[Tensor, Tensor]:
+    def _memory(self, queries: Tensor) -> tuple[Tensor, Tensor]:
         """Return memory for the scores and a copy of them, allocated once per thread."""
         if not hasattr(self._scratch, "scores"):
-            self._scratch.scores = torch.empty(self._shape)
-            self._scratch.kept = torch.empty(self._shape) if self._kind.keeps_scores else self._scratch.scores
-        return self._scratch.scores[:num_queries], self._scratch.kept[:num_queries]
+            scores = torch.empty(self._shape, device=queries.device)
+            self._scratch.scores = scores
+            self._scratch.kept = torch.empty_like(scores) if self._kind.keeps_scores else scores
+        return self._scratch.scores[: len(queries)], self._scratch.kept[: len(queries)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +15,10 @@ from diskhop._native import BufferPool, has_product_gradients, product_gradients
 from diskhop.embedding.scoring.scores import SCORES, ProductScore
 from diskhop.embedding.step.contrast import NO_NODES, Chunk, Contrast, LeftOut
 from diskhop.embedding.step.known_edges import KnownBatch
+from diskhop.nn.kernels.choice import runs_core
 
-# Whether the softmax includes the edge's own score.
-_SOFTMAXES = {"contrastive": False, "softmax": True}
+# Losses that are a softmax: whether it includes the edge's own score.
+SOFTMAXES = {"contrastive": False, "softmax": True}
 _NO_RELATIONS = torch.empty(0, 0)
 
 # Constants of the native core: maximum edges per block (product_gradients.cpp), hash table bytes per negative
@@ -124,12 +125,12 @@ class ProductGradients:
             NO_NODES if batch.relation_rows is None else batch.relation_rows, left_out,
             batch.grads, _NO_RELATIONS if batch.relation_rows is None else batch.relation_grads,
             batch.num_edges, options.chunk_size, options.num_negatives,
-            _SOFTMAXES[options.loss], options.reciprocal, options.l2, options.n3, self._num_threads, self._scratch,
+            SOFTMAXES[options.loss], options.reciprocal, options.l2, options.n3, self._num_threads, self._scratch,
         )  # fmt: skip
 
 
 class AnyGradients:
-    """Gradients of any score and loss, by tensor operations."""
+    """Gradients of any score and loss, by tensor operations, where the embeddings are."""
 
     def __init__(self, options: StepOptions, nodes: Tensor, relations: Tensor | None) -> None:
         self._options = options
@@ -139,13 +140,15 @@ class AnyGradients:
         )
         self._nodes = nodes
         self._relations = relations
-        # Each worker uses one thread for its matrix products.
-        self._workers = ThreadPoolExecutor(torch.get_num_threads(), "chunks", torch.set_num_threads, (1,))
+        # Each worker uses one thread for its matrix products. A device computes a chunk with all its cores.
+        self._map: Callable[..., Iterator[float]] = map
+        if runs_core(nodes):
+            self._map = ThreadPoolExecutor(torch.get_num_threads(), "chunks", torch.set_num_threads, (1,)).map
 
     def __call__(self, batch: Batch, draws: Draws) -> float:
         """See Gradients."""
         num_chunks = -(-batch.num_edges // self._options.chunk_size)
-        return sum(self._workers.map(partial(self._run_chunk, batch, draws, num_chunks), range(num_chunks)))
+        return sum(self._map(partial(self._run_chunk, batch, draws, num_chunks), range(num_chunks)))
 
     def _run_chunk(self, batch: Batch, draws: Draws, num_chunks: int, number: int) -> float:
         options, num_edges, rows, grads = self._options, batch.num_edges, batch.rows, batch.grads
@@ -171,7 +174,9 @@ class AnyGradients:
             queries = make(given, relation)
             kept = None
             if options.dropout:
-                kept = torch.empty_like(queries).bernoulli_(1 - options.dropout, generator=generator)
+                # In memory, where the generator is.
+                kept = torch.empty(queries.shape).bernoulli_(1 - options.dropout, generator=generator)
+                kept = kept.to(queries.device)
                 kept /= 1 - options.dropout
                 queries = queries * kept
             side_loss, query_grads = self._contrast.run(
@@ -204,7 +209,7 @@ class AnyGradients:
 def choose_gradients(options: StepOptions, nodes: Tensor, relations: Tensor | None) -> Gradients:
     """Return the fastest implementation that supports the options, with torch's number of threads."""
     score = SCORES[options.model].product
-    if score is not None and options.loss in _SOFTMAXES and not options.dropout and has_product_gradients():
+    if score is not None and options.loss in SOFTMAXES and not options.dropout and has_product_gradients():
         return ProductGradients(options, score, nodes, relations)
     return AnyGradients(options, nodes, relations)
 

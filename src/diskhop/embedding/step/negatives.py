@@ -20,14 +20,15 @@ class NegativeSampler:
     partitions: partitions to draw from.
     degree_share: share of the negatives drawn by degree, from 0 to 1.
     seed: random seed.
+    ends: number of rows in the first partitions, int64 (partitions); see offsets().
     """
 
     def __init__(self, layout: PartitionLayout, partitions: Sequence[int], degree_share: float, seed: int) -> None:
         self._partitions = sorted(partitions)
-        counts = [layout.num_rows(partition) for partition in self._partitions]
-        self._ends = np.cumsum(counts)
         self._degree_share = degree_share
-        self._seed = seed
+        self.seed = seed
+        counts = [layout.num_rows(partition) for partition in self._partitions]
+        self.ends: NDArray[np.int64] = np.cumsum(counts)
 
     def draw(
         self, shape: tuple[int, int, int], edges: EdgeRows, key: tuple[int, int], base: Callable[[int], int]
@@ -39,15 +40,26 @@ class NegativeSampler:
         key: epoch and number of the batch.
         base: returns the first row of a partition in the buffer.
         """
-        draws = np.random.Generator(np.random.Philox(key=[self._seed, Purpose.NEGATIVES], counter=[0, 0, *key]))
-        positions = draws.integers(self._ends[-1], size=shape)
-        numbers = np.searchsorted(self._ends, positions, side="right")
-        # Rows start at the partition's base, positions at the total size of the partitions before it.
-        offsets = np.array([base(partition) for partition in self._partitions]) - np.concatenate([[0], self._ends[:-1]])
-        rows: NDArray[np.int64] = positions + offsets[numbers]
-        num_by_degree = round(self._degree_share * shape[2])
+        draws = np.random.Generator(np.random.Philox(key=[self.seed, Purpose.NEGATIVES], counter=[0, 0, *key]))
+        positions = draws.integers(self.ends[-1], size=shape)
+        numbers = np.searchsorted(self.ends, positions, side="right")
+        rows: NDArray[np.int64] = positions + self.offsets(base)[numbers]
+        num_by_degree = self.num_by_degree(shape[2])
         if num_by_degree:
             chosen = draws.integers(len(edges), size=(*shape[:2], num_by_degree))
             rows[0, :, :num_by_degree] = edges.destinations[chosen[0]]
             rows[1, :, :num_by_degree] = edges.sources[chosen[1]]
         return rows
+
+    def offsets(self, base: Callable[[int], int]) -> NDArray[np.int64]:
+        """Return what each partition adds to a position: int64 (partitions).
+
+        Rows start at the partition's base, positions at the total size of the partitions before it.
+        """
+        bases: NDArray[np.int64] = np.array([base(partition) for partition in self._partitions])
+        befores: NDArray[np.int64] = np.concatenate([[0], self.ends[:-1]])
+        return np.subtract(bases, befores)
+
+    def num_by_degree(self, num_negatives: int) -> int:
+        """Return how many of a chunk's negatives are drawn by degree."""
+        return round(self._degree_share * num_negatives)

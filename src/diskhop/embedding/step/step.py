@@ -19,7 +19,8 @@ from diskhop.embedding.partitions.edges import EdgeRows
 from diskhop.embedding.step.gradients import Batch, Draws, StepOptions, choose_gradients, gradients_bytes
 from diskhop.embedding.step.known_edges import KnownBatch
 
-_EPSILON = 1e-10
+# Added to Adagrad's roots.
+EPSILON = 1e-10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +91,7 @@ class Step:
         return loss
 
     def _update(self, table: Table, rows: Tensor, grads: Tensor, lr_share: float) -> None:
-        self._updater.update(table.values, table.squares, rows, grads, self._options.lr * lr_share, _EPSILON)
+        self._updater.update(table.values, table.squares, rows, grads, self._options.lr * lr_share, EPSILON)
 
     def _relation_rows(self, edges: EdgeRows) -> Tensor | None:
         """Return each edge's relation row for tail queries, then for head queries."""

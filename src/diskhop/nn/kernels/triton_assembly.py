@@ -6,8 +6,6 @@ memory has an address on the device, too: Triton takes its pointer, and the devi
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -43,13 +41,13 @@ def assemble_by_triton(rows: LeveledRows, addresses: Tensor) -> Tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _assemble_rows(
-    device: Any,
-    host: Any,
-    staged: Any,
-    addresses: Any,
-    out: Any,
-    num_columns: Any,
-    row_stride: Any,
+    device: tl.tensor,
+    host: tl.tensor,
+    staged: tl.tensor,
+    addresses: tl.tensor,
+    out: tl.tensor,
+    num_columns: tl.tensor,
+    row_stride: tl.tensor,
     SHIFT: tl.constexpr,  # noqa: N803 - Triton's habit for constants
     IS_SCALED: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803

@@ -6,8 +6,6 @@ results. The scores of a list are few, so that they stay in the cache.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -37,7 +35,13 @@ def gradient_by_triton(out: Tensor, grad: Tensor, lists: NeighborLists) -> Tenso
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _softmax_lists(indptr: Any, scores: Any, out: Any, num_heads: Any, BLOCK: tl.constexpr) -> None:  # noqa: N803
+def _softmax_lists(
+    indptr: tl.tensor,
+    scores: tl.tensor,
+    out: tl.tensor,
+    num_heads: tl.tensor,
+    BLOCK: tl.constexpr,  # noqa: N803
+) -> None:
     row = tl.program_id(0)
     heads = tl.arange(0, BLOCK)
     is_head = heads < num_heads
@@ -65,11 +69,11 @@ def _softmax_lists(indptr: Any, scores: Any, out: Any, num_heads: Any, BLOCK: tl
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _gradient_of_lists(
-    indptr: Any,
-    out: Any,
-    grad: Any,
-    of_scores: Any,
-    num_heads: Any,
+    indptr: tl.tensor,
+    out: tl.tensor,
+    grad: tl.tensor,
+    of_scores: tl.tensor,
+    num_heads: tl.tensor,
     BLOCK: tl.constexpr,  # noqa: N803
 ) -> None:
     row = tl.program_id(0)

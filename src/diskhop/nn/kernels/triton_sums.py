@@ -6,8 +6,6 @@ are read together; the lists of a batch are short, and rows that several lists n
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -49,17 +47,17 @@ def sums_by_triton(x: Tensor, lists: NeighborLists, dtype: torch.dtype) -> Tenso
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sum_lists(
-    indptr: Any,
-    sources: Any,
-    weights: Any,
-    own_weights: Any,
-    num_own: Any,
-    x: Any,
-    x_stride: Any,
-    out: Any,
-    num_columns: Any,
-    num_heads: Any,
-    head_columns: Any,
+    indptr: tl.tensor,
+    sources: tl.tensor,
+    weights: tl.tensor,
+    own_weights: tl.tensor,
+    num_own: tl.tensor,
+    x: tl.tensor,
+    x_stride: tl.tensor,
+    out: tl.tensor,
+    num_columns: tl.tensor,
+    num_heads: tl.tensor,
+    head_columns: tl.tensor,
     HAS_WEIGHTS: tl.constexpr,  # noqa: N803 - Triton's habit for constants
     HAS_OWN: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
@@ -107,15 +105,15 @@ def products_by_triton(x: Tensor, grad: Tensor, lists: NeighborLists, num_heads:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _multiply_lists(
-    indptr: Any,
-    sources: Any,
-    x: Any,
-    x_stride: Any,
-    grad: Any,
-    grad_stride: Any,
-    out: Any,
-    num_heads: Any,
-    head_columns: Any,
+    indptr: tl.tensor,
+    sources: tl.tensor,
+    x: tl.tensor,
+    x_stride: tl.tensor,
+    grad: tl.tensor,
+    grad_stride: tl.tensor,
+    out: tl.tensor,
+    num_heads: tl.tensor,
+    head_columns: tl.tensor,
     BLOCK: tl.constexpr,  # noqa: N803
 ) -> None:
     row = tl.program_id(0)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
+from diskhop.embedding.device.step import DeviceEdges, DeviceStep, DeviceTable
 from diskhop.embedding.partitions.edges import EdgeRows, edges_bytes
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.draws import Draw, generator
-from diskhop.embedding.step.gradients import StepOptions
+from diskhop.embedding.step.gradients import Draws, StepOptions
 from diskhop.embedding.step.step import Step, Table
 from diskhop.nn.reproducible import reproducible
 from diskhop.plans import EmbedPlan, Prediction
@@ -23,12 +28,18 @@ _MOST_ROWS, _LEAST_SECONDS, _MOST_STEPS = 200_000, 0.5, 20
 
 
 def predict_embedding(
-    plan: EmbedPlan, config: EmbedConfig, num_edges: int, edges_per_second: float, disk: DiskModel
+    plan: EmbedPlan,
+    config: EmbedConfig,
+    num_edges: int,
+    edges_per_second: float,
+    disk: DiskModel,
+    copy_bytes_per_second: float = math.inf,
 ) -> Prediction:
     """Predict an epoch in the middle of a run. Partitions that the order can prefetch move during training.
 
     edges_per_second: that all processes train together.
     disk: of all of them, whose reads and writes are those of the prediction.
+    copy_bytes_per_second: rate of copies to the device and back, which follow a read and precede a write.
     """
     moved_bytes = config.passes * plan.loads * plan.partition_bytes
     read_bytes, written_bytes = moved_bytes, moved_bytes
@@ -36,6 +47,7 @@ def predict_embedding(
         read_bytes += edges_bytes(num_edges, SCORES[config.model].uses_relations)
     io_seconds = read_bytes / disk.sequential_read_bytes_per_second
     io_seconds += written_bytes / disk.sequential_write_bytes_per_second
+    io_seconds += 2 * moved_bytes / copy_bytes_per_second
     compute_seconds = num_edges / edges_per_second
     hidden_seconds = plan.prefetchable * io_seconds if plan.overlap else 0.0
     return Prediction(
@@ -66,10 +78,12 @@ def with_swaps_explained(plan: EmbedPlan, config: EmbedConfig, predicted: Predic
     return replace(plan, reasons=(*plan.reasons, line))
 
 
-def measure_edges_per_second(dataset: Dataset, config: EmbedConfig, room_bytes: int) -> float:
+def measure_edges_per_second(
+    dataset: Dataset, config: EmbedConfig, room_bytes: int, device: torch.device | None = None
+) -> float:
     """Measure how many edges per second the training step processes, on rows with random values.
 
-    room_bytes: memory for those rows, their sums of squares included.
+    room_bytes: memory for those rows, their sums of squares included. device: where they are; None: in memory.
     """
     score = SCORES[config.model]
     num_rows = max(2, min(_MOST_ROWS, dataset.num_nodes, room_bytes // (8 * config.dim)))
@@ -83,8 +97,8 @@ def measure_edges_per_second(dataset: Dataset, config: EmbedConfig, room_bytes: 
     relations = table(num_relations, score.relation_dim(config.dim)) if score.uses_relations else None
     options: dict[str, Any] = config.step_options()
     num_chunks = -(-config.batch_size // config.chunk_size)
-    with reproducible(config.threads):
-        step = Step(StepOptions(**options), table(num_rows, config.dim), relations)
+    with reproducible(config.threads, device):
+        run = _step_of(StepOptions(**options), table(num_rows, config.dim), relations, device)
         seconds, num_steps, began = 0.0, 0, time.perf_counter()
         while num_steps < 2 or (num_steps < _MOST_STEPS and time.perf_counter() - began < _LEAST_SECONDS):
             ends = draws.integers(num_rows, size=(2, config.batch_size))
@@ -92,8 +106,30 @@ def measure_edges_per_second(dataset: Dataset, config: EmbedConfig, room_bytes: 
             edges = EdgeRows(ends[0], kinds if relations is not None else None, ends[1])
             negatives = draws.integers(num_rows, size=(2, num_chunks, config.negatives))
             started = time.perf_counter()
-            step.run(edges, negatives, lambda number: generator(config.seed, Draw.DROPOUT, number))
+            run(edges, negatives, lambda number: generator(config.seed, Draw.DROPOUT, number))
             # The first step allocates memory and compiles code.
             seconds += time.perf_counter() - started if num_steps else 0.0
             num_steps += 1
     return config.batch_size * (num_steps - 1) / seconds
+
+
+def _step_of(
+    options: StepOptions, nodes: Table, relations: Table | None, device: torch.device | None
+) -> Callable[[EdgeRows, NDArray[np.int64], Draws], float]:
+    """Return a training step on tables in memory, or on copies of them on a device."""
+    if device is None:
+        return Step(options, nodes, relations).run
+
+    def copied(table: Table) -> DeviceTable:
+        return DeviceTable(torch.from_numpy(table.values).to(device), torch.from_numpy(table.squares).to(device))
+
+    step = DeviceStep(options, copied(nodes), None if relations is None else copied(relations))
+
+    def run(edges: EdgeRows, negatives: NDArray[np.int64], draws: Draws) -> float:
+        ends = (torch.from_numpy(each).to(device) for each in (edges.sources, edges.destinations))
+        numbers = None if edges.relations is None else torch.from_numpy(edges.relations).to(device)
+        sources, destinations = ends
+        there = DeviceEdges(sources, numbers, destinations)
+        return step.run(there, torch.from_numpy(negatives).to(device), draws)
+
+    return run

@@ -10,14 +10,17 @@ from typing import NamedTuple
 from diskhop.budget import Budget, format_bytes
 from diskhop.config.embed import MOST_PARTITIONS, EmbedConfig
 from diskhop.config.options import AUTO, require_known
-from diskhop.embedding.partitions.buffer import slots_bytes
+from diskhop.embedding.device.slots import passage_bytes
 from diskhop.embedding.partitions.edges import edges_bytes, phase_bytes
 from diskhop.embedding.partitions.layout import NodePermutation, PartitionLayout
+from diskhop.embedding.partitions.slots import slots_bytes
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.gradients import StepOptions
 from diskhop.embedding.step.known_edges import known_bytes
 from diskhop.embedding.step.step import step_bytes
 from diskhop.errors import BudgetError, ConfigError
+from diskhop.pipeline.transfer import RING_BYTES
+from diskhop.planning.embeddings.on_device import DeviceParts, device_parts, relations_bytes
 from diskhop.planning.embeddings.size import EmbedSize
 from diskhop.planning.options import describe_division
 from diskhop.plans import EmbedPlan
@@ -145,10 +148,15 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
     room = next((room for room in rooms if _fits(config, size, ranks, room)), rooms[-1])
     wanted = _wanted(config, size, ranks, room)
     _require(budget, wanted, config, size, ranks)
+    on_device = _on_device(config, size, ranks, room) if config.is_on_device else None
+    if on_device is not None:
+        on_device.require(config, _better(config, size, ranks))
     reasons = [
         f"{config.partitions} partition{'s' if config.partitions > 1 else ''} of "
-        f"{format_bytes(layout.partition_bytes)}, {room.slots} in memory"
+        f"{format_bytes(layout.partition_bytes)}, {room.slots} {'on the device' if on_device else 'in memory'}"
     ]
+    if on_device is not None:
+        reasons.append(on_device.describe(config))
     if ranks.count > 1:
         reasons.append(
             f"{ranks.count} processes train {config.partitions // ranks.count} partitions each in "
@@ -168,7 +176,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget, ranks: 
         if config.is_repartitioned:
             times = "once" if config.repartitions == 1 else f"{config.repartitions} times"
             reasons.append(f"re-partitioning {times} per epoch (disk traffic x{config.passes})")
-        if room.slots == fewest < most:
+        if room.slots == fewest < most and on_device is None:
             enough = budget.num_processes * sum(_wanted(config, size, ranks, _Room(most, True)).values())
             reasons.append(
                 f"no memory for a prefetched partition: training waits for each read; --memory "
@@ -203,24 +211,32 @@ def _most_slots(config: EmbedConfig, ranks: Ranks) -> int:
 
 
 def _fits(config: EmbedConfig, size: EmbedSize, ranks: Ranks, room: _Room) -> bool:
+    if config.is_on_device and sum(_on_device(config, size, ranks, room)) > config.device_memory_bytes:
+        return False
     return sum(_wanted(config, size, ranks, room).values()) <= config.memory_bytes
+
+
+def _on_device(config: EmbedConfig, size: EmbedSize, ranks: Ranks, room: _Room) -> DeviceParts:
+    most_in_phase = _most_in_phase(config, size.num_edges, ranks)
+    return device_parts(config, size, layout_of(config, size.num_nodes), room.slots, most_in_phase)
 
 
 def _wanted(config: EmbedConfig, size: EmbedSize, ranks: Ranks, room: _Room) -> Mapping[str, int]:
     layout = layout_of(config, size.num_nodes)
-    score = SCORES[config.model]
-    relation_dim = score.relation_dim(config.dim)
-    num_rows = size.num_relations * (2 if config.reciprocal else 1) if score.uses_relations else 0
-    # Ranks also keep what the relations were, and get those of all ranks to combine them.
-    relations_bytes = 4 * num_rows * (relation_dim + (1 if config.adagrad == "row" else relation_dim))
+    if config.is_on_device:
+        trained = {"partitions": passage_bytes(layout), "transfer buffers": RING_BYTES}
+    else:
+        relation_dim = SCORES[config.model].relation_dim(config.dim)
+        batch_bytes = step_bytes(StepOptions(**config.step_options()), config.dim, relation_dim, config.threads)
+        trained = {"partitions": slots_bytes(layout, room.slots), "batch": batch_bytes}
     return {
-        "partitions": slots_bytes(layout, room.slots),
+        **trained,
         "edges": 0 if room.edges_on_disk else edges_bytes(size.num_edges, size.num_relations > 0),
         "warm start": _WARM_START_BYTES_PER_NODE * size.num_nodes if config.warm_start else 0,
         "known edges": known_bytes(size.num_edges) if config.mask_known else 0,
-        "relations": relations_bytes * (1 if ranks.count == 1 else 2 + ranks.count),
+        # Ranks also keep what the relations were, and get those of all ranks to combine them.
+        "relations": relations_bytes(config, size) * (1 if ranks.count == 1 else 2 + ranks.count),
         "phase": max(phase_bytes(_most_in_phase(config, size.num_edges, ranks)), size.block_bytes),
-        "batch": step_bytes(StepOptions(**config.step_options()), config.dim, relation_dim, config.threads),
         "measuring": size.measure_bytes if config.evaluate else 0,
     }
 
@@ -236,7 +252,11 @@ def _require(budget: Budget, wanted: Mapping[str, int], config: EmbedConfig, siz
     try:
         budget.require(wanted)
     except BudgetError as error:
-        better = choose_partitions(config, size, ranks)
-        fits = _fits(better, size, ranks, _Room(_most_slots(better, ranks), True))
-        hint = f"; or use --partitions {better.partitions}, which fits" if fits else ""
-        raise BudgetError(f"{error}{hint}", error.smallest_bytes) from None
+        raise BudgetError(f"{error}{_better(config, size, ranks)}", error.smallest_bytes) from None
+
+
+def _better(config: EmbedConfig, size: EmbedSize, ranks: Ranks) -> str:
+    """Return the end of a refusal that names a number of partitions that fits, if any does."""
+    better = choose_partitions(config, size, ranks)
+    fits = _fits(better, size, ranks, _Room(_most_slots(better, ranks), True))
+    return f"; or use --partitions {better.partitions}, which fits" if fits else ""

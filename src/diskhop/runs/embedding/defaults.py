@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from diskhop.budget import format_bytes
-from diskhop.config.embed import DEFAULT_EVAL_EDGES, EmbedConfig
+from diskhop.config.embed import DEFAULT_EVAL_EDGES, DEVICE_MODELS, EmbedConfig
 from diskhop.config.options import AUTO, check_options, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.graph_edges import embedded_nodes
 from diskhop.embedding.scoring.losses import LOSSES
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError
+from diskhop.loaders.destination import memory_for_rows
+from diskhop.nn.devices import CPU, ChosenDevice, choose_device, read_cuda
 from diskhop.planning.embeddings.partitions import choose_partitions, config_of_rank
 from diskhop.planning.embeddings.size import _count_edges, embed_size
 from diskhop.run_files import EMBEDDING
@@ -64,6 +68,7 @@ def resolve_embed_config(
     choose("partition_order", AUTO, "the order with the fewest swaps")
     memory_bytes = default_memory_bytes()
     choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
+    _choose_device(choices)
     choose("engine", AUTO, "the fastest that works here")
     choose("threads", default_threads(), "the cores this process may use")
     choose("buffer", min(3, max(2, given.get("partitions", 3))), "the fewest that let swaps overlap training")
@@ -88,6 +93,26 @@ def _choose_model(dataset: Dataset, choices: Choices) -> None:
     if SCORES[model].uses_relations and not dataset.num_relations:
         raise ConfigError(f"model '{model}' is for edges with relations, {dataset.path} has none; use --model dot")
     require_known("loss", choices.choose("loss", "softmax", "learns most from the hardest negatives"), LOSSES)
+
+
+def _choose_device(choices: Choices) -> None:
+    """Choose the device for 'auto', and the memory there that a run may take."""
+    complete = choices.complete
+    if complete.get("device") == AUTO:
+        if complete["model"] not in DEVICE_MODELS or complete.get("mask_known"):
+            why = f"model {complete['model']}" if complete["model"] not in DEVICE_MODELS else "--mask-known"
+            chosen = ChosenDevice(CPU, f"{why} is trained in memory")
+        else:
+            chosen = choose_device(AUTO, read_cuda())
+        complete["device"] = chosen.name
+        choices.made.append(Choice("device", chosen.name, chosen.reason))
+    device = complete.get("device", CPU)
+    if device != CPU:
+        name = choose_device(device, read_cuda()).name
+        if not complete.get("device_memory_bytes"):
+            num_bytes = memory_for_rows(torch.device(name))
+            complete["device_memory_bytes"] = num_bytes
+            choices.made.append(Choice("device_memory", format_bytes(num_bytes), f"half of what is free on {name}"))
 
 
 def _choose_evaluation(dataset: Dataset, num_edges: int, choices: Choices) -> None:

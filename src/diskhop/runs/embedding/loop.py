@@ -11,21 +11,20 @@ assigned to partitions again before every pass, so that an edge meets other nega
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from diskhop.embedding.partitions.edges import EdgeBuckets, EdgeRows, shuffled
+from diskhop.embedding.partitions.edges import EdgeBuckets
 from diskhop.embedding.ranking.protocol import MeasuredEdges
 from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.draws import Draw, generator
-from diskhop.embedding.step.gradients import StepOptions
 from diskhop.embedding.step.known_edges import KnownEdges
-from diskhop.embedding.step.negatives import NegativeSampler
-from diskhop.embedding.step.step import Step, Table
+from diskhop.embedding.step.step import Table
 from diskhop.errors import TrainingError
 from diskhop.policies.schedule import schedule_of_pass
 from diskhop.runs.callbacks import BatchProgress, Callbacks, Patience
@@ -34,20 +33,23 @@ from diskhop.runs.embedding.folder import Commit
 from diskhop.runs.embedding.parts import EmbeddingParts, make_relations
 from diskhop.runs.embedding.phases import Phase, phases_of
 from diskhop.runs.embedding.sharing import Sharing, Sums
+from diskhop.runs.embedding.trainers import BatchTrainer, PhaseEdges
 from diskhop.runs.embedding.warm_start import WarmStart
 
 
 class EmbeddingRun:
-    """A run from its start, or from a commit, to its end. history: a record per epoch done."""
+    """A run from its start, or from a commit, to its end. history: a record per epoch done.
 
-    def __init__(self, parts: EmbeddingParts) -> None:
+    make_trainer: returns what trains batches, for the relations of this rank.
+    """
+
+    def __init__(self, parts: EmbeddingParts, make_trainer: Callable[[Table | None], BatchTrainer]) -> None:
         self._parts = parts
         self._config = parts.config
         self._group, self._ranks = parts.group, parts.group.ranks
         self._relations = make_relations(parts)
         self._sharing = Sharing(parts.group, parts.store, self._relations, parts.edges.num_relations)
-        nodes = Table(parts.buffer.values, parts.buffer.squares)
-        self._step = Step(StepOptions(**parts.config.step_options()), nodes, self._relations)
+        self._trainer = make_trainer(self._relations)
         relations = torch.empty(0) if self._relations is None else torch.from_numpy(self._relations.values)
         score, is_reciprocal = SCORES[self._config.model], self._config.reciprocal
         self._reader = EmbeddingReader(parts.store, parts.layout, score, relations, is_reciprocal)
@@ -79,6 +81,7 @@ class EmbeddingRun:
         if warm_start is not None and self._relations is not None:
             warm_start.fill_relations(self._relations.values)
         self._sharing.keep_relations()
+        self._trainer.take_relations()
         self._commit(is_epoch=False)
 
     def restore(self, commit: Commit) -> None:
@@ -93,6 +96,7 @@ class EmbeddingRun:
                     f"{self._parts.folder.path}: relations do not fit the run: {error}; train again in a new folder"
                 ) from error
         self._sharing.keep_relations()
+        self._trainer.take_relations()
         self._epoch, self._passes_done, self._states_done = commit.epoch, commit.passes, commit.states
         self._relations_file = commit.relations
         self._edges = self._edges.repartitioned(self._edges.permutation.after(commit.dealt))
@@ -185,7 +189,9 @@ class EmbeddingRun:
                 parts.buffer.begin(to_load)
                 parts.buffer.release(staying.gone)
             parts.buffer.finish()
-            self._sharing.combine_relations()
+            self._trainer.give_relations()
+            if self._sharing.combine_relations():
+                self._trainer.take_relations()
             is_last = number + 1 == len(states)
             if number in round_ends and not is_last:
                 parts.buffer.wait_for_writes()
@@ -246,33 +252,19 @@ class EmbeddingRun:
         if not self._buckets.count(phase.buckets):
             return
         edges = self._buckets.rows(phase.buckets, parts.buffer.base)
-        order = shuffled(len(edges), config.seed, self._pass, phase.number)
-        sampler = NegativeSampler(parts.layout, phase.partitions, config.degree_negatives, config.seed)
-        bases = [parts.buffer.base(partition) for partition in phase.gone if partition in phase.partitions]
-        fixed = [range(base, base + parts.layout.stride_rows) for base in bases]
-        for number, start in enumerate(range(0, len(edges), config.batch_size)):
-            batch = edges.take(order[start : start + config.batch_size])
-            self._train_batch(batch, sampler, phase.number << 32 | number, fixed)
-
-    def _train_batch(self, batch: EdgeRows, sampler: NegativeSampler, number: int, fixed: list[range]) -> None:
-        parts, config = self._parts, self._config
-        shape = 2, -(-len(batch) // config.chunk_size), config.negatives
-        negatives = sampler.draw(shape, batch, (self._pass, number), parts.buffer.base)
-        draws = partial(generator, config.seed, Draw.DROPOUT, self._pass, number)
-        known = None
-        if self._known is not None:
-            rows = np.concatenate([batch.sources, batch.destinations, negatives.reshape(-1)])
-            known = self._known.of_batch(parts.buffer.places(rows), batch.relations, len(batch))
-        loss = self._step.run(batch, negatives, draws, fixed, known, self._lr_share())
-        if not np.isfinite(loss):
-            raise TrainingError(
-                f"the loss is {loss} in epoch {self._epoch}, batch {number & 0xFFFFFFFF} of phase {number >> 32}, "
-                f"with --lr {config.lr:g}; try --lr {config.lr / 10:g}; the last commit is kept in {parts.folder.path}"
-            )
-        self._sharing.count_relations(batch.relations)
-        self._sums.loss += loss
-        self._sums.edges += len(batch)
-        self._report(loss / len(batch))
+        self._trainer.begin(PhaseEdges(edges, phase, self._pass, self._known))
+        for number in range(-(-len(edges) // config.batch_size)):
+            trained = self._trainer.train(number, self._lr_share())
+            if not np.isfinite(trained.loss):
+                raise TrainingError(
+                    f"the loss is {trained.loss} in epoch {self._epoch}, batch {number} of phase {phase.number}, with "
+                    f"--lr {config.lr:g}; try --lr {config.lr / 10:g}; the last commit is kept in {parts.folder.path}"
+                )
+            self._sums.loss += trained.loss
+            self._sums.edges += trained.num_edges
+            self._report(trained.loss / trained.num_edges)
+        self._trainer.end()
+        self._sharing.count_relations(edges.relations)
 
     def _lr_share(self) -> float:
         if self._config.lr_schedule == "constant":

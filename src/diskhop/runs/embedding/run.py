@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from diskhop.budget import Budget
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model
+from diskhop.embedding.device.slots import DeviceSlots
 from diskhop.embedding.graph_edges import EdgeParts, embedded_nodes, read_edge_parts
 from diskhop.embedding.partitions.buffer import PartitionBuffer
 from diskhop.embedding.partitions.edges import edges_bytes
+from diskhop.embedding.partitions.slots import HostSlots
 from diskhop.embedding.partitions.store import PartitionStore
+from diskhop.embedding.step.step import Table
 from diskhop.errors import ConfigError
 from diskhop.io.engine import choose_engine, open_engine
 from diskhop.nn.reproducible import reproducible
+from diskhop.pipeline.device_report import measure_copy_rate
+from diskhop.pipeline.transfer import DeviceCopies
 from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding, with_swaps_explained
 from diskhop.planning.embeddings.partitions import (
     choose_order,
@@ -30,12 +39,15 @@ from diskhop.planning.embeddings.size import embed_size
 from diskhop.plans import EmbedPlan
 from diskhop.run_files import EMBEDDING
 from diskhop.runs.context import RunContext
+from diskhop.runs.devices import device_of
 from diskhop.runs.distributed import Group
+from diskhop.runs.embedding.device_trainer import DeviceTrainer, batch_errors
 from diskhop.runs.embedding.export import require_new_export, vectors_of, write_vectors
 from diskhop.runs.embedding.folder import Commit, EmbeddingFolder
 from diskhop.runs.embedding.loop import EmbeddingRun
 from diskhop.runs.embedding.opened import open_run
 from diskhop.runs.embedding.parts import EmbeddingParts
+from diskhop.runs.embedding.trainers import BatchTrainer, HostTrainer
 from diskhop.runs.embedding.warm_start import WarmStart
 from diskhop.runs.folder import require_new_folder
 from diskhop.runs.result import describe_run, make_result, measure_shared, memory_of_ranks
@@ -84,14 +96,20 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
 def _train_in(folder: EmbeddingFolder, commit: Commit | None, context: RunContext, config: EmbedConfig) -> Embedded:
     """Train from the last commit, if there is one."""
     dataset, group = context.dataset, context.group
+    device = device_of(config)
+    if device is not None and not group.is_alone:
+        raise ConfigError(
+            f"--device {config.device}: {group.ranks.count} processes train embeddings in memory; use --device cpu, or "
+            "one process"
+        )
     whole, config = config, config_of_rank(config, group.ranks)
     layout = layout_of(config, embedded_nodes(dataset).num_nodes)
     budget = Budget(whole.memory_bytes, group.ranks.local_count)
-    plan = _plan(dataset, config, budget, group)
+    plan = _plan(dataset, config, budget, group, device)
     with ExitStack() as held:
         for name, num_bytes in plan.reserved.items():
             held.enter_context(budget.reserve(name, num_bytes))
-        held.enter_context(reproducible(config.threads))
+        held.enter_context(reproducible(config.threads, device))
         before_bytes = resident_bytes("VmRSS")
         edges = read_edge_parts(dataset, config, permutation_of(config, layout.num_nodes))
         moves = context.engine or open_engine(config.engine).engine
@@ -99,20 +117,25 @@ def _train_in(folder: EmbeddingFolder, commit: Commit | None, context: RunContex
         store = PartitionStore(folder.partitions, layout, moves, versions, context.injector)
         warm_start = _begin(context, whole, plan, folder, store, edges, commit)
         memory = held.enter_context(MemoryLog())
+        slots: HostSlots | DeviceSlots
+        if device is None:
+            slots = HostSlots(store, layout, plan.num_slots)
+        else:
+            slots = DeviceSlots(store, layout, plan.num_slots, DeviceCopies(device))
         parts = EmbeddingParts(
             config=config,
             layout=layout,
             schedule=choose_order(config, group.ranks).schedule,
             store=store,
             columns=held.enter_context(folder.edges(group.ranks.is_first)) if plan.edges_on_disk else None,
-            buffer=held.enter_context(PartitionBuffer(store, layout, plan.num_slots)),
+            buffer=held.enter_context(PartitionBuffer(store, layout, slots)),
             edges=edges,
             folder=folder,
             memory=memory,
             callback=context.callback,
             group=group,
         )
-        run = EmbeddingRun(parts)
+        run = EmbeddingRun(parts, partial(_make_trainer, parts, slots))
         if commit is None:
             run.initialise(warm_start)
         else:
@@ -138,18 +161,30 @@ def _train_in(folder: EmbeddingFolder, commit: Commit | None, context: RunContex
     return Embedded(dataset, folder.path, whole, result)
 
 
-def _plan(dataset: Dataset, config: EmbedConfig, budget: Budget, group: Group) -> EmbedPlan:
+def _make_trainer(parts: EmbeddingParts, slots: HostSlots | DeviceSlots, relations: Table | None) -> BatchTrainer:
+    """Return what trains batches where the slots are."""
+    if isinstance(slots, HostSlots):
+        return HostTrainer(parts, slots, relations)
+    return DeviceTrainer(parts, slots, relations, DeviceCopies(slots.values.device))
+
+
+def _plan(
+    dataset: Dataset, config: EmbedConfig, budget: Budget, group: Group, device: torch.device | None
+) -> EmbedPlan:
     """Plan a run, with its predicted cost. All ranks measure at once, as they train.
 
     config: of a rank.
     budget: of this machine.
+    device: where it trains; None: in memory.
     """
     ranks, size = group.ranks, embed_size(dataset, config)
     plan = plan_embedding(config, size, budget, ranks)
     model = remembered_model(dataset.path, choose_engine(config.engine)[0])
-    edges_per_second = measure_edges_per_second(dataset, config, plan.reserved["partitions"])
+    with batch_errors(device, config):
+        edges_per_second = measure_edges_per_second(dataset, config, plan.reserved["partitions"], device)
+    copy_rate = math.inf if device is None else measure_copy_rate(device)
     all_per_second = sum(group.gather(edges_per_second))
-    predicted = predict_embedding(plan, config, size.num_edges, all_per_second, model)
+    predicted = predict_embedding(plan, config, size.num_edges, all_per_second, model, copy_rate)
     return replace(with_swaps_explained(plan, config, predicted, model), predicted=predicted)
 
 

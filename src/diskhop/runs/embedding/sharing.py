@@ -64,10 +64,12 @@ class Sharing:
         if self._relations is not None and relations is not None:
             self._relations.count(relations)
 
-    def combine_relations(self) -> None:
-        """Wait for all ranks, and give all of them the same relations."""
-        if self._relations is not None:
-            self._relations.combine(self._group.gather(self._relations.changes()))
+    def combine_relations(self) -> bool:
+        """Wait for all ranks, and give all of them the same relations. Returns whether that may change them."""
+        if self._relations is None:
+            return False
+        self._relations.combine(self._group.gather(self._relations.changes()))
+        return True
 
     def gather_sums(self, sums: Sums) -> list[dict[str, Any]]:
         """Return the sums of each rank."""

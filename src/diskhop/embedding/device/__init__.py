@@ -1,0 +1,1 @@
+"""Training on a device: partitions in its memory, draws, and steps there."""
