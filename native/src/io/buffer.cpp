@@ -161,7 +161,7 @@ void BufferPool::make_room() noexcept {
     Buffer dropped(0);  // unmapped after the lock is released, because it takes long
     const std::lock_guard lock(mutex_);
     if (free_.empty() || used_bytes_ + free_bytes_ <= max_bytes_) return;
-    const auto found = find_dropped(used_bytes_ + free_bytes_ - max_bytes_);
+    const auto found = keeps_peak_ ? find_dropped(used_bytes_ + free_bytes_ - max_bytes_) : free_.begin();
     dropped = std::move(*found);
     free_.erase(found);
     free_bytes_ -= dropped.num_bytes();

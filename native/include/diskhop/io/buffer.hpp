@@ -55,10 +55,10 @@ class BufferPool {
   using Free = std::vector<Buffer>;
   [[nodiscard]] Free::iterator find_fitting(std::size_t num_bytes);
   [[nodiscard]] Free::iterator find_growing(std::size_t num_bytes);
-  /// Returns the free buffer whose loss costs least: the smallest of at least num_bytes, else the largest one; of
-  /// several the oldest. The oldest of all would be a bad choice: the next mini-batch needs it first.
+  /// Returns the free buffer whose loss costs least where every mini-batch asks for the same sizes: the smallest of at
+  /// least num_bytes, else the largest one; of several the oldest. The oldest of all is needed first.
   [[nodiscard]] Free::iterator find_dropped(std::size_t num_bytes);
-  /// Unmaps free buffers until the rest fits.
+  /// Unmaps free buffers until the rest fits: the oldest, or find_dropped() in a pool that keeps its peak.
   void make_room() noexcept;
 
   mutable std::mutex mutex_;
