@@ -32,7 +32,7 @@ FILES = [
 # Tests that cannot pass, by name, with the reason.
 REASONS = {
     r"pyg_lib_and_torch_sparse": "compares operators of two packages of PyG; uses no loader",
-    r"shadow_k_hop_sampler": "has the graph as a SparseTensor adj_t; test_shadow_loader.py has the rest",
+    r"shadow_k_hop_sampler": "has the graph as a SparseTensor, and passes where torch-sparse is installed",
     r"in_memory_dataset_imbalanced_sampler": "uses no loader of one large graph",
     r"hgt_loader$": "makes a SparseTensor, and passes where torch-sparse is installed",
 }

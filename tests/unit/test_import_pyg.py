@@ -238,10 +238,10 @@ def hetero_with(ends: tuple[str, str, str]) -> HeteroData:
     return data
 
 
-def sparse_data() -> Data:
+def data_with_adj() -> Data:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that they are in beta
-        return Data(adj_t=torch.eye(3).to_sparse_csr())
+        return Data(adj=torch.eye(3).to_sparse_csr())
 
 
 NAN = torch.full((20, 3), float("nan"))
@@ -256,7 +256,7 @@ NAN = torch.full((20, 3), float("nan"))
         (good_data(edge_index=torch.tensor([[0], [20]])), "data.edge_index: edge 0 has destination 20"),
         (good_data(edge_index=torch.tensor([[-1], [2]])), "data.edge_index: edge 0 has source -1"),
         (good_data(edge_index=[[0], [1]]), "data.edge_index: must be a tensor or a NumPy array, got list"),
-        (sparse_data(), "data.adj_t: is a sparse matrix, and edge_index is required"),
+        (data_with_adj(), "data.adj: is a matrix, and edge_index or adj_t is required"),
         (good_data(x=torch.eye(20).to_sparse()), "data.x: is sparse; give data.x.to_dense()"),
         (good_data(x=torch.tensor(3.0)), "data.x: must be an array of plain"),
         (good_data(x=torch.zeros(20, 3, dtype=torch.complex64)), "data.x: must be an array of plain"),
@@ -310,19 +310,19 @@ def test_two_types_of_edges_with_one_name_are_refused(tmp_path: Path) -> None:
             diskhop.from_pyg(data, tmp_path / "graph")
 
 
-def test_what_adj_t_is_told_to_become_is_the_graph(tmp_path: Path) -> None:
+def test_what_adj_is_told_to_become_is_the_graph(tmp_path: Path) -> None:
     import torch_geometric
 
     edge_index = torch.tensor([[0, 2, 1], [1, 0, 2]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         values = torch.ones(3)
-        data = Data(adj_t=torch.sparse_coo_tensor(edge_index.flip(0), values, (3, 3)).coalesce().to_sparse_csr())
+        data = Data(adj=torch.sparse_coo_tensor(edge_index, values, (3, 3)).coalesce().to_sparse_csr())
         with pytest.raises(SourceError) as caught:
             diskhop.from_pyg(data, tmp_path / "graph")
         told = str(caught.value).split("set ")[1]
         exec(told, {"data": data, "torch_geometric": torch_geometric, "weights": None})
-    del data.adj_t
+    del data.adj
     assert Counter(edges_of(diskhop.from_pyg(data, tmp_path / "graph"))) == pairs_of(edge_index)
 
 

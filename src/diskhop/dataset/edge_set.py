@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.adj_info import AdjInfo
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.attribute_set import StoredColumn, edge_attributes, stored_column
 from diskhop.dataset.files import StoredArrays, map_array
@@ -159,6 +160,11 @@ class EdgeSet:
     def num_edges(self) -> int:
         """Number of edges."""
         return self._info.count
+
+    @property
+    def adj_t(self) -> AdjInfo | None:
+        """The sparse matrix that batches have them as; None: they are an edge_index."""
+        return self._info.adj_t
 
     @property
     def topology(self) -> TopologyFiles:

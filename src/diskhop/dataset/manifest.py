@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from diskhop.dataset.adj_info import AdjInfo
 from diskhop.dataset.attribute_info import AttributeInfo, attributes_json
 from diskhop.dataset.encoding import row_bytes
 from diskhop.io.checksums import digest_bytes
@@ -168,6 +169,7 @@ class EdgeType:
     edge_id_dtype: dtype of the source's edge numbers, uint32 or int64; "" if they are not stored.
     weights: whether weights are stored.
     times: whether times are stored.
+    adj_t: the sparse matrix that the source has them as, as batches then have; None: pairs of ids.
     attributes: attributes by name.
     extra: unknown keys.
     """
@@ -179,6 +181,7 @@ class EdgeType:
     edge_id_dtype: str = ""
     weights: bool = False
     times: bool = False
+    adj_t: AdjInfo | None = None
     attributes: Mapping[str, AttributeInfo] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -198,6 +201,8 @@ class EdgeType:
         }
         if self.edge_id_dtype:
             document["edge_ids"] = True if self.edge_id_dtype == "int64" else self.edge_id_dtype
+        if self.adj_t is not None:
+            document["adj_t"] = self.adj_t.to_json()
         document |= attributes_json(self.attributes)
         return document | {key: True for key in ("weights", "times") if getattr(self, key)}
 

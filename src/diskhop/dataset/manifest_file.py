@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from diskhop.dataset.adj_info import parse_adj_t
 from diskhop.dataset.attribute_info import attribute_file, parse_attributes, require_columns
 from diskhop.dataset.encoding import FEATURE_DTYPES, row_bytes
 from diskhop.dataset.fields import FILE_NAME, TYPE_NAME, Fields
@@ -179,6 +180,7 @@ def _parse_edges(fields: Fields, node_types: Mapping[str, NodeType]) -> EdgeType
         edge_id_dtype=_parse_edge_ids(fields),
         weights=fields.flag("weights"),
         times=fields.flag("times"),
+        adj_t=parse_adj_t(fields),
         attributes=parse_attributes(fields),
         extra=fields.unread(),
     )

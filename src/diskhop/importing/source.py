@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.adj_info import AdjInfo
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.build.feature_ranges import Values
 from diskhop.dataset.edges import EdgeSource
@@ -131,6 +132,7 @@ class SourceEdges:
     weights, times: one value per edge, by edge number.
     edge_ids: number of each edge in the source that this one was exported from; None: the edge number.
     attributes: further values of edges, and other names, dtypes and shapes of weights and times.
+    adj_t: the sparse matrix that the source has them as; None: they are pairs of ids.
     has_more: whether edges have values that are not imported, which users look up by the edge number.
     """
 
@@ -142,6 +144,7 @@ class SourceEdges:
     times: Column | None = None
     edge_ids: Column | None = None
     attributes: Mapping[str, SourceAttribute] = field(default_factory=dict)
+    adj_t: AdjInfo | None = None
     has_more: bool = False
 
 

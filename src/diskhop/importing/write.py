@@ -80,6 +80,7 @@ def write_graph(
                     tidying=tidying,
                     numbers=attributes.numbers,
                     origin=given.origin,
+                    adj_t=given.adj_t,
                 )
             attributes.write()
         # Only now: sorting the edges uses all that is left of the budget.

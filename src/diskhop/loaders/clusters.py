@@ -195,6 +195,8 @@ class ClusterLoader(PlannedLoader):
     smallest memory that works.
     """
 
+    _gives_adj_t = False
+
     @made_together
     def __init__(
         self,

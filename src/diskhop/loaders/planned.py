@@ -17,6 +17,7 @@ from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
+from diskhop.loaders.adjacency import ADDED, Adjacencies
 from diskhop.loaders.arguments import TorchArguments, edge_types_of, resolve_sampler, seed_of, torch_arguments
 from diskhop.loaders.batches import BatchMaker, batch_class
 from diskhop.loaders.checks import size_of
@@ -29,9 +30,11 @@ from diskhop.loaders.sampled import SampledLoader
 from diskhop.loaders.settings import LoaderSettings
 from diskhop.loaders.shares import LoaderShare
 from diskhop.loaders.typed_data import TypedLoaderData, bytes_of_ids, merge_types
-from diskhop.loaders.typed_opposites import ADDED, opposite_types
+from diskhop.loaders.typed_opposites import ADDED as ADDED_BY_OPPOSITES
+from diskhop.loaders.typed_opposites import opposite_types
 from diskhop.pipeline.stream import BatchStream
 from diskhop.pipeline.transfer import RING_BYTES, Destination, DeviceCopies
+from diskhop.plans import PreparedBytes
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.sampling.neighbor_ways import NeighborWays
 from diskhop.sampling.seeds import SeedSet, count_batches
@@ -51,6 +54,8 @@ class PlannedLoader(SampledLoader):
     _destination: Destination | None = None
     # Whether the rows of a batch are copied once more before it is delivered.
     _copies_rows = False
+    # Whether batches have the sparse matrix that a graph was imported with, as those of PyG's loader of this name.
+    _gives_adj_t = True
     _purpose: Purpose
     _id_map: IdMap | Mapping[str, IdMap]
 
@@ -87,6 +92,9 @@ class PlannedLoader(SampledLoader):
             opposite_types(edge_types)
         self._sampler = resolve_sampler(num_neighbors, drawn, edge_types)
         self.data = self._graph_of(dataset, settings)
+        adjacencies = Adjacencies(self.data)
+        if self._gives_adj_t and adjacencies:
+            self._adjacencies = adjacencies
         self.batch_size = int(settings.batch_size)
         self.shuffle = bool(settings.shuffle)
         self.drop_last = bool(settings.drop_last)
@@ -149,12 +157,17 @@ class PlannedLoader(SampledLoader):
             out_dtype=settings.out_dtype,
             make=batch_class(settings.custom_cls, self.data),
             copies_rows=self._copies_rows or seed_set.may_repeat,
-            added=ADDED if self._adds_opposites else None,
+            added=self._added_bytes(),
             adds_opposites=self._adds_opposites,
         )
         if copies is not None:
             self._destination = delivered_on(copies, partial(_converted, self._graph), self.data)
             self._pins = False
+
+    def _added_bytes(self) -> PreparedBytes:
+        """Return the bytes that are added to a batch."""
+        added = ADDED_BY_OPPOSITES if self._adds_opposites else PreparedBytes()
+        return added if self._adjacencies is None else added.plus(ADDED)
 
     def _device_bytes(self) -> int:
         """Return the bytes of the device that feature rows may take."""

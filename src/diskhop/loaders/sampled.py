@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 
 from diskhop.budget import Budget
+from diskhop.loaders.adjacency import Adjacencies
 from diskhop.loaders.batches import Batch
 from diskhop.loaders.opened import OpenGraph
 from diskhop.loaders.passes import NeighborPass
@@ -49,6 +50,7 @@ class SampledLoader(ABC):
         self._process = OwnerProcess(self, name)
         self._transform = transform
         self._pins = pin_memory and torch.cuda.is_available()
+        self._adjacencies: Adjacencies | None = None
         self._turns = PassTurns()
         self._progress = Progress(name)
 
@@ -145,5 +147,6 @@ class SampledLoader(ABC):
         return batch
 
     def _delivered(self, batch: MiniBatch) -> Any:
-        data = batch.prepared if self._transform is None else transformed(batch.prepared, self._transform)
+        data = batch.prepared if self._adjacencies is None else self._adjacencies.put(batch.prepared)
+        data = data if self._transform is None else transformed(data, self._transform)
         return data.pin_memory() if self._pins and isinstance(data, Batch) else data

@@ -15,12 +15,14 @@ def transformed(data: Batch, transform: Callable[[Any], Any]) -> Any:
 
     `block` has the edges as they were sampled; a model that read it would not see the others.
     """
-    edges = edge_store(data).edge_index
-    version = edges._version
+    key = "adj_t" if "adj_t" in edge_store(data) else "edge_index"
+    edges = edge_store(data)[key]
+    # A SparseTensor of torch-sparse does not count its changes: its methods make another one.
+    version = getattr(edges, "_version", 0)
     result = transform(data)
     for batch in _batches_in(result):
         store = edge_store(batch)
-        if "block" in store and (store.get("edge_index") is not edges or edges._version != version):
+        if "block" in store and (store.get(key) is not edges or getattr(edges, "_version", 0) != version):
             del store["block"]
     return result
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
+from diskhop.dataset.adj_info import AdjInfo
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.build.attributes import NodesOrEdges, write_attribute
 from diskhop.dataset.build.checks import (
@@ -272,6 +273,7 @@ class DatasetBuilder:
         tidying: Tidying | None = None,
         numbers: DatasetFiles | None = None,
         origin: str = "",
+        adj_t: AdjInfo | None = None,
     ) -> EdgeCounts:
         """Sort and write edges, with optional finite weights and whole times by edge number.
 
@@ -280,6 +282,7 @@ class DatasetBuilder:
         tidying: edges to leave out; loops and duplicates are only counted with it. If it has edges in both directions
         (UndirectedEdges), 2 e and 2 e + 1 have the number, weight and time of edge e.
         numbers: where to write NUMBERS_FILE too, for attributes.
+        adj_t: see EdgeType.
         Raises SourceError, naming `origin` (default: that of the builder), for the first id out of range.
         """
         columns = EdgeColumns(
@@ -317,6 +320,7 @@ class DatasetBuilder:
             edge_id_dtype=edge_id_dtype,
             weights=weights is not None,
             times=times is not None,
+            adj_t=adj_t,
         )
         return counts
 

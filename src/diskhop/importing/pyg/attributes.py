@@ -37,6 +37,14 @@ class Attributes:
         """Take the value of an attribute; None: there is none."""
         return self._values.pop(key, None)
 
+    def peek(self, key: str) -> Any:
+        """Return the value of an attribute without taking it; None: there is none."""
+        return self._values.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        """Add an attribute, made from another one."""
+        self._values[key] = value
+
     def take_column(self, key: str) -> HeldValues | None:
         """Take the values of an attribute as a column; None: there is none."""
         value = self.take(key)

@@ -50,11 +50,11 @@ def from_pyg(
 ) -> Dataset:
     """Make a dataset at `path` from a torch_geometric.data.Data or HeteroData, and open it.
 
-    A pair of a FeatureStore and a GraphStore is read into memory first.
+    A pair of a FeatureStore and a GraphStore is read into memory first, and of an adj_t an edge_index is made.
 
     Tensors and arrays with a row per node or edge keep their names, dtypes and shapes; a warning lists what has none.
     These are also trained with:
-    edge_index, num_nodes;
+    edge_index, or a sparse adj_t, which loaders of sampled neighbours then give; num_nodes;
     x: features (nodes, dim);
     y: classes as integers (nodes) or (nodes, 1), tasks (nodes, tasks) of 0, 1 and NaN, or values as floats (nodes) or
         (nodes, columns);
@@ -179,6 +179,7 @@ class PygGraph:
                 weights=each.weights,
                 times=each.times,
                 attributes=each.attributes,
+                adj_t=None if each.adjacency is None else each.adjacency.info,
             )
             for edge_type, each in self._edges.items()
         }

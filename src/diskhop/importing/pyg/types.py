@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from diskhop.dataset.attribute_info import ATTRIBUTE_NAME, MOST_DIMENSIONS
 from diskhop.dataset.attribute_set import MASKS
@@ -21,6 +22,7 @@ from diskhop.importing.named import (
     own_attribute,
     split_features,
 )
+from diskhop.importing.pyg.adjacency import take_adjacency
 from diskhop.importing.pyg.attributes import Attributes, HeldValues, MaskedRows
 from diskhop.importing.source import Column, SourceAttribute
 
@@ -96,12 +98,21 @@ class NodeAttributes:
 class EdgeAttributes:
     """Attributes of the edges of one type.
 
-    may_be_missing: without edge_index, there are no edges.
+    may_be_missing: without edge_index and adj_t, there are no edges.
+    adjacency: the adj_t that they are given as; None: they are an edge_index.
     """
 
     def __init__(self, store: Attributes, source: str, destination: str, *, may_be_missing: bool = False) -> None:
         self.source = source
         self.destination = destination
+        self.attributes: dict[str, SourceAttribute] = {}
+        self.weights: Column | None = None
+        self.times: Column | None = None
+        self.adjacency = take_adjacency(store)
+        if self.adjacency is not None:
+            self.where = store.place("adj_t")
+            self.pairs: NDArray[Any] = self.adjacency.pairs
+            return
         self.where = store.place("edge_index")
         found = store.take_column("edge_index")
         if found is None:
@@ -117,9 +128,6 @@ class EdgeAttributes:
                 f"{_integers_of_edges(self.where, found)}"
             )
         self.pairs = np.zeros((2, 0), np.int64) if empty else found.array()
-        self.attributes: dict[str, SourceAttribute] = {}
-        self.weights: Column | None = None
-        self.times: Column | None = None
 
     @property
     def num_edges(self) -> int:
@@ -127,8 +135,12 @@ class EdgeAttributes:
         return int(self.pairs.shape[1])
 
     def highest_id(self, end: int) -> int:
-        """Return the highest id at one end, 0 or 1; -1 without edges. Raises SourceError if it is out of range."""
-        highest = int(self.pairs[end].max(initial=-1))
+        """Return the highest id at one end, 0 or 1; -1 without edges. Raises SourceError if it is out of range.
+
+        An adj_t tells it by its size.
+        """
+        adjacency = self.adjacency
+        highest = int(self.pairs[end].max(initial=-1)) if adjacency is None else adjacency.sizes[end] - 1
         if highest >= MOST_COUNT:
             raise SourceError(
                 f"data: node {highest} is out of range: ids must be less than {MOST_COUNT}; {RENUMBERING}"
@@ -141,14 +153,12 @@ class EdgeAttributes:
         self.times = self._find_times(store, num_nodes)
 
     def _refuse_missing(self, store: Attributes) -> None:
-        for key in ("adj_t", "adj"):
-            if store.take(key) is not None:
-                call = f"torch_geometric.utils.to_edge_index({store.place(key)}{'.t()' if key == 'adj_t' else ''})"
-                raise SourceError(
-                    f"{store.place(key)}: is a sparse matrix, and edge_index is required; "
-                    f"set {store.where}.edge_index, "
-                    f"weights = {call}"
-                )
+        if store.take("adj") is not None:
+            where = store.place("adj")
+            raise SourceError(
+                f"{where}: is a matrix, and edge_index or adj_t is required; set {store.where}.edge_index, weights = "
+                f"torch_geometric.utils.to_edge_index({where})"
+            )
 
     def _find_weights(self, store: Attributes) -> Column | None:
         weights = store.take_column("edge_weight")
