@@ -17,7 +17,6 @@ import diskhop
 from diskhop.errors import SourceError
 
 NODES, EDGES = 30, 120
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse .* support is in beta", "ignore:Sparse invariant checks")
 LAYOUTS = [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc]
 
 
