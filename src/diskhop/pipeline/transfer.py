@@ -67,7 +67,7 @@ class Arrival:
 
     def wait(self) -> None:
         """Let the current stream of the device wait for the tensors, and their memory for its work with them."""
-        if self.sent is None:
+        if self.sent is None or not self.tensors:
             return
         stream = torch.cuda.current_stream(self.tensors[0].device)
         stream.wait_event(self.sent)

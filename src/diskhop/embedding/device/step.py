@@ -13,6 +13,7 @@ from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.gradients import SOFTMAXES, AnyGradients, Batch, Draws, Gradients, StepOptions
 from diskhop.embedding.step.step import EPSILON
 from diskhop.nn.kernels.choice import runs_kernels
+from diskhop.nn.kernels.contrast_workspace import Workspace, workspace_bytes
 from diskhop.nn.kernels.row_adagrad import update_rows
 
 # Wider rows do not fit the registers of a kernel.
@@ -109,8 +110,7 @@ class KernelGradients:
         self._options = options
         self._nodes = nodes
         self._relations = nodes if relations is None else relations
-        self._scores = torch.empty(2 * options.batch_size * options.num_negatives, device=nodes.device)
-        self._queries = torch.empty(2 * options.batch_size, nodes.shape[1], device=nodes.device)
+        self._workspace = Workspace.of(options.batch_size, options.num_negatives, nodes.shape[1], nodes.device)
 
     def __call__(self, batch: Batch, draws: Draws) -> float:
         """See Gradients."""
@@ -133,8 +133,7 @@ class KernelGradients:
                 relation_rows=batch.rows if batch.relation_rows is None else batch.relation_rows,
                 grads=batch.grads,
                 relation_grads=batch.relation_grads,
-                scores=self._scores,
-                queries=self._queries,
+                workspace=self._workspace,
             )
         )
         return float(losses.sum())
@@ -152,7 +151,7 @@ def device_step_bytes(options: StepOptions, dim: int, relation_dim: int) -> int:
     chunk = options.chunk_size * (3 * options.num_negatives + 12 * dim) + 3 * options.num_negatives * dim
     # The reference adds up gradients of repeated rows in tensors of their own.
     by_reference = 4 * (chunk + 4 * options.most_rows * dim)
-    by_kernels = 4 * 2 * options.batch_size * (options.num_negatives + dim)
+    by_kernels = workspace_bytes(options.batch_size, options.num_negatives, dim)
     return rows + (max(by_kernels, by_reference) if has_kernels(options, dim) else by_reference)
 
 
