@@ -11,6 +11,8 @@ HERE = Path(__file__).parent
 # Modules that benchmarks import, or run in processes of theirs.
 NO_BENCHMARKS = {
     "cgroups",
+    "device_runs",
+    "devices",
     "diskgnn_systems",
     "fetching",
     "ginex_systems",

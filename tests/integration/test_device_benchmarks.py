@@ -1,0 +1,51 @@
+"""The scripts that measure a GPU run whole on the CPU, at tiny sizes: every row of their tables, and their JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import device_assembly
+import device_training
+from turns import Turn
+
+
+def _take_turn_here(work: Callable[..., None], *arguments: Any) -> Turn:
+    stages: dict[str, float] = {}
+    work(*arguments, stages)
+    return Turn(seconds=1.0, peak_rss_bytes=1, bytes_read=0, bytes_written=0, stages=stages)
+
+
+def test_training_compares_batches_losses_and_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device_training, "take_turn", _take_turn_here)
+    sizes = {"nodes": 600, "batches": 4, "batch-size": 10, "hidden": 4, "epochs": 1, "digests": 2, "threads": 1}
+    options = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
+    options += ["--stores", "packed,auto", "--memory", "60MB", "--dir", str(tmp_path), "--device", "cpu", "--json"]
+    device_training.main(options)
+    document = json.loads(capsys.readouterr().out)
+    assert document["digests"] == {"packed 0": True, "auto 0": True}
+    assert document["losses"]["device"] == document["losses"]["CPU"]
+    for way in document["ways"].values():
+        assert 0 < way["stages"]["seconds"] <= way["stages"]["most"]
+        assert 0 <= way["stages"]["waiting"] < 1
+    assert list(document["ways"])[:2] == ["packed", "auto"]
+
+
+def test_assembly_times_every_kernel_beside_torch_and_pyg(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {"bytes": 2000, "edges": 30, "repeats": 1, "widths": 5, "dtypes": "float16,int8", "device": "cpu"}
+    options = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
+    assert device_assembly.main([*options, "--json"]) == 0
+    lines = json.loads(capsys.readouterr().out)["lines"]
+    assembly = [(line["name"], line["dtype"]) for line in lines[:4]]
+    names = "assembly, rows on device", "assembly, pinned rows"
+    assert assembly == [(name, dtype) for name in names for dtype in ("float16", "int8")]
+    # float16, 5 columns, 2000 bytes: 200 rows read and written, with addresses.
+    assert lines[0]["num_bytes"] == 200 * (10 + 10 + 8)
+    assert [line["name"] for line in lines[-2:]] == ["softmax", "softmax and gradient"]
+    assert all(line["pyg"] is not None for line in lines[4:])
