@@ -67,9 +67,11 @@ def make_tables(folder: Path, num_rows: int) -> HopTables:
         with (folder / name).open("wb") as file:
             for start in range(0, num_rows, _ROWS_AT_ONCE):
                 values = draws.standard_normal((min(_ROWS_AT_ONCE, num_rows - start), DIM), np.float32)
-                sums.add(file.tell(), values.view(np.uint8).reshape(-1))
-                file.write(values.tobytes())
-            file.write(bytes(shape.num_bytes - file.tell()))
+                is_last = start + _ROWS_AT_ONCE >= num_rows
+                padding = bytes(shape.num_bytes - file.tell() - values.nbytes if is_last else 0)
+                content = values.tobytes() + padding
+                sums.add(file.tell(), np.frombuffer(content, np.uint8))
+                file.write(content)
         files.append(TableFile(name=name, num_bytes=shape.num_bytes, checksum=sums.checksum))
     tables = HopTables(
         path=folder,
@@ -187,7 +189,7 @@ def _make_step(model_name: str, num_tables: int, num_rows: int) -> Any:
     """Return one step of training: (x, rows) -> None."""
     torch.manual_seed(0)
     products = fastest_products()
-    model = _make_model(model_name, num_tables, products)
+    model = make_model(model_name, num_tables, products)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
     labels = torch.from_numpy(np.random.default_rng(9).integers(0, NUM_CLASSES, num_rows))
 
@@ -199,7 +201,8 @@ def _make_step(model_name: str, num_tables: int, num_rows: int) -> Any:
     return step
 
 
-def _make_model(name: str, num_tables: int, products: Products) -> nn.Module:
+def make_model(name: str, num_tables: int, products: Products) -> nn.Module:
+    """Return a model with random parameters: sgc, sign or hoga."""
     if name == "sgc":
         return Sgc(DIM, NUM_CLASSES, products=products)
     if name == "sign":

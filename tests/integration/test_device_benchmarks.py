@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import device_assembly
+import device_hops
 import device_training
 from turns import Turn
 
@@ -49,3 +50,19 @@ def test_assembly_times_every_kernel_beside_torch_and_pyg(capsys: pytest.Capture
     assert lines[0]["num_bytes"] == 200 * (10 + 10 + 8)
     assert [line["name"] for line in lines[-2:]] == ["softmax", "softmax and gradient"]
     assert all(line["pyg"] is not None for line in lines[4:])
+
+
+def test_hop_tables_are_read_and_trained_from_every_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device_hops, "take_turn", _take_turn_here)
+    sizes = {"rows": 60, "batch-size": 10, "epochs": 2, "models": "sign", "dir": tmp_path, "device": "cpu"}
+    options = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
+    assert device_hops.main([*options, "--json"]) == 0
+    ways = json.loads(capsys.readouterr().out)["ways"]
+    expected = [(place, model) for model in ("", "sign") for place in ("index_select", "memory", "disk")]
+    assert [(way["place"], way["model"]) for way in ways] == expected
+    for way in ways:
+        assert way["stages"]["rows"] == 60
+        assert way["stages"]["row bytes"] == 4 * 128 * 4
+        assert ("waiting" in way["stages"]) == (way["model"] == "sign")
