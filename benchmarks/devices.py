@@ -69,9 +69,9 @@ def seconds_between(start: Moment, end: Moment) -> float:
     return milliseconds / 1000
 
 
-def time_calls(call: Callable[[], object], device: torch.device, repeats: int) -> Times:
-    """Time a call by the device's clock, once it has run: kernels are compiled then."""
-    calls = 1 if device.type == "cpu" else _CALLS
+def time_calls(call: Callable[[], object], device: torch.device, repeats: int, calls: int = _CALLS) -> Times:
+    """Time a call by the device's clock, once it has run: kernels are compiled then. calls: per measurement."""
+    calls = 1 if device.type == "cpu" else calls
     call()
     seconds = []
     for _ in range(repeats):
