@@ -54,6 +54,7 @@ def deliver_on_the_cpu(patch: pytest.MonkeyPatch) -> list[PinnedRing]:
     ]
     for own, value in replacements:
         replace_everywhere(patch, own, value, "diskhop.runs.")
+    patch.setattr("diskhop.loaders.hops.device_of", lambda wanted: wanted)
     return made
 
 

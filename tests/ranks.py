@@ -16,11 +16,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
 from diskhop.errors import DiskhopError
 from diskhop.runs import start
+from tests.devices import deliver_on_the_cpu
 
 _TIMEOUT_SECONDS = 240
 # Less: a rank shows where it waits, and ends.
@@ -46,6 +48,7 @@ class RanksJob:
     datasets: the dataset that each rank is given; () for that of the options.
     command: train or embed.
     local: LOCAL_RANK and LOCAL_WORLD_SIZE of each rank; () where one launcher starts all.
+    is_delivered: whether the CPU is the device of runs with device='cuda:7'; see deliver_on_the_cpu().
     """
 
     ranks: int
@@ -54,6 +57,7 @@ class RanksJob:
     datasets: tuple[str, ...] = ()
     command: str = "train"
     local: tuple[tuple[int, int], ...] = ()
+    is_delivered: bool = False
 
 
 def free_port() -> int:
@@ -100,10 +104,13 @@ def _run(job: RanksJob) -> str:
     options |= {"dataset": job.datasets[rank]} if job.datasets else {}
     if job.local:
         os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"] = map(str, job.local[rank])
-    try:
-        getattr(start, job.command)(**options)
-    except DiskhopError as error:
-        return str(error)
+    with pytest.MonkeyPatch.context() as patch:
+        if job.is_delivered:
+            deliver_on_the_cpu(patch)
+        try:
+            getattr(start, job.command)(**options)
+        except DiskhopError as error:
+            return str(error)
     return ""
 
 

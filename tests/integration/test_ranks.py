@@ -47,6 +47,8 @@ CASES = {
     "sign": Case(2, model="sign", **OF_TABLES),
     "learned rows": Case(2, "typed", **OF_TYPES),
     "links": Case(2, **{**LINKS, "model": "gcn"}),
+    "rows on a device": Case(2, store="static", norm="batch", device="cuda:7", device_memory_bytes=10_000),
+    "tables on a device": Case(2, model="sign", **OF_TABLES, device="cuda:7", device_memory_bytes=10**8),
 }
 SLOW_CASES = {
     "two ranks": Case(2, clip_norm=0.5, lr_schedule="cosine", warmup=1),
@@ -86,10 +88,11 @@ def run_cases(
         options = {**OPTIONS, **case.options}
         if options["eval_batch_size"] is None:
             del options["eval_batch_size"]
-        alone = {"accumulate": case.count, **options, "threads": 1}
+        alone = {"accumulate": case.count, **options, "threads": 1, "device": "cpu", "device_memory_bytes": 0}
         train(graphs[case.graph], out=folder / f"{name} alone", **alone)
         options |= {"dataset": str(graphs[case.graph].path), "threads": case.count}
-        jobs.append(RanksJob(case.count, options, outs=folders_of(folder / name)))
+        is_delivered = "device" in case.options
+        jobs.append(RanksJob(case.count, options, outs=folders_of(folder / name), is_delivered=is_delivered))
     errors = run_jobs([*jobs, *refused])
     assert errors[: len(jobs)] == [[""] * job.ranks for job in jobs]
     return errors[len(jobs) :]
@@ -172,6 +175,14 @@ def assert_equal_runs(folder: Path, name: str, count: int) -> None:
 def test_ranks_train_the_model_of_one_process(trained: Trained) -> None:
     for name, case in CASES.items():
         assert_equal_runs(trained.folder, name, case.count)
+
+
+def test_ranks_say_how_gradients_travel_between_devices(trained: Trained) -> None:
+    line = "Gradients: through memory by gloo (process 0 computes on cpu)"
+    for name, case in CASES.items():
+        plan = json.loads((trained.folder / name / "result.json").read_text())["plan"]
+        assert (line in plan["reasons"]) == ("device" in case.options), name
+    assert plan["placement"] == "device"
 
 
 def test_errors_are_those_of_the_first_rank_whichever_has_them(trained: Trained) -> None:

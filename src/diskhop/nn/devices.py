@@ -23,12 +23,14 @@ class CudaState:
     build: version of CUDA that torch was built for; '' for a build without CUDA.
     num_devices: GPUs that torch can use.
     failure: CUDA's message where it did not start; '' where it did.
+    current: the GPU that 'cuda' means, for torch too: 0, or what torch.cuda.set_device() was given.
     """
 
     torch_version: str
     build: str
     num_devices: int
     failure: str = ""
+    current: int = 0
 
 
 class ChosenDevice(NamedTuple):
@@ -52,7 +54,12 @@ def read_cuda() -> CudaState:
         warnings.simplefilter("ignore")
         try:
             torch.cuda.init()  # type: ignore[no-untyped-call]
-            return CudaState(torch_version=version, build=build, num_devices=torch.cuda.device_count())
+            return CudaState(
+                torch_version=version,
+                build=build,
+                num_devices=torch.cuda.device_count(),
+                current=torch.cuda.current_device(),
+            )
         except (AssertionError, RuntimeError) as error:
             failure = str(error).strip().split("\n")[0]
             return CudaState(torch_version=version, build=build, num_devices=0, failure=failure or repr(error))
@@ -72,12 +79,13 @@ def choose_device(wanted: str, cuda: CudaState, label: str = "--device") -> Chos
     problem = _problem_of(cuda)
     if match is None:
         if problem is None:
-            return ChosenDevice("cuda:0", f"the first of {cuda.num_devices}")
+            which = "the current one" if cuda.current else "the first"
+            return ChosenDevice(f"cuda:{cuda.current}", f"{which} of {cuda.num_devices}")
         return ChosenDevice(CPU, problem.what)
     if problem is not None:
         asked, instead = _spelled(label, wanted), _spelled(label, CPU)
         raise ConfigError(f"{asked}: {problem.what}; {problem.next_step}, or use {instead}")
-    index = int(match[1] or 0)
+    index = cuda.current if match[1] is None else int(match[1])
     if index >= cuda.num_devices:
         last = cuda.num_devices - 1
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -16,7 +16,8 @@ _CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 def reproducible(threads: int, device: torch.device | None = None) -> Iterator[None]:
     """Run torch with this many threads, deterministic kernels and separate generators; restore all of it on exit.
 
-    device: where it computes, besides the CPU. Operations that have no deterministic kernel there warn.
+    device: where it computes, besides the CPU; a GPU is then torch's current one. Operations that have no deterministic
+        kernel there warn.
     """
     on_gpu = device is not None and device.type == "cuda"
     if on_gpu:
@@ -30,7 +31,8 @@ def reproducible(threads: int, device: torch.device | None = None) -> Iterator[N
     # Filling every new tensor first costs as much as the arithmetic, and nothing here reads what it has not written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
-        with torch_threads(threads), torch.random.fork_rng(devices=[device] if on_gpu else []):
+        current = torch.cuda.device(device) if on_gpu else nullcontext()
+        with torch_threads(threads), current, torch.random.fork_rng(devices=[device] if on_gpu else []):
             yield
     finally:
         torch.set_deterministic_debug_mode(mode)

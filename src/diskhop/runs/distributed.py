@@ -1,4 +1,6 @@
-"""The ranks of a run as a group: what each sends to the others over torch's process group (gloo).
+"""The ranks of a run as a group: what each sends to the others over torch's process groups.
+
+Everything is sent by gloo, but for tensors on GPUs, which NCCL sends where each rank has a GPU of its own.
 
 All ranks make the same calls in the same order. A rank that fails leaves its message where rank 0 finds it, and closes
 its connections, which ends the others wherever they wait for it.
@@ -16,11 +18,13 @@ from datetime import timedelta
 from itertools import chain, zip_longest
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
 
 from diskhop.errors import ConfigError, DiskhopError, RankError
+from diskhop.runs.rank_devices import NCCL, Transport, choose_transport, rank_device
 from diskhop.runtime.process import end_with_parent
 from diskhop.runtime.ranks import ONE, Ranks
 
@@ -30,6 +34,8 @@ T = TypeVar("T")
 _START_SECONDS = 300
 # A rank may wait for another one that prepares a run for days. One that ends is noticed at once.
 _WAIT = timedelta(days=30)
+# Until all ranks are in a collective of NCCL, which each begins after all have met by gloo.
+_NCCL_WAIT = timedelta(minutes=5)
 # Until rank 0 has shown the message of another rank, which then ends.
 _HEARD_SECONDS = 30
 # Until a rank that fails has left its message.
@@ -44,6 +50,7 @@ class Group:
 
     def __init__(self, ranks: Ranks = ONE) -> None:
         self.ranks = ranks
+        self._of_devices: dist.ProcessGroup | None = None
 
     @property
     def is_alone(self) -> bool:
@@ -77,12 +84,31 @@ class Group:
         """Return what rank 0 makes, on every rank; the others make nothing."""
         return self.from_first(make() if self.ranks.is_first else None)  # type: ignore[return-value]
 
+    def connect(self, device: torch.device | None) -> Transport:
+        """Choose what tensors on devices are sent by, and open it. device: of this rank; None: the CPU."""
+        transport = choose_transport(self.gather(rank_device(device)), has_nccl=dist.is_nccl_available())
+        if transport.backend == NCCL and not self.is_alone:
+            assert device is not None
+            self._of_devices = open_nccl(device)
+        return transport
+
     def gather_tensors(self, own: Tensor) -> list[Tensor]:
-        """Return the tensors of all ranks, of the same shape and dtype, in their order."""
+        """Return the tensors of all ranks, of the same shape and dtype, in their order.
+
+        Tensors on a device stay there where connect() has found a way between devices; else they arrive in memory.
+        """
+        group = self._of_devices if own.is_cuda else None
+        own = own if group is not None else own.cpu()
         found = [own.new_empty(own.shape) for _ in range(self.ranks.count)]
         with _noticing():
-            dist.all_gather(found, own)
+            dist.all_gather(found, own, group=group)
         return found
+
+    def abort(self) -> None:
+        """Close connections between devices without waiting: other ranks may never join what was begun."""
+        if self._of_devices is not None:
+            self._of_devices.abort()
+            self._of_devices = None
 
     def send(self, item: Any, rank: int) -> None:
         """Send an item to another rank. Threads may send to different ranks at the same time."""
@@ -120,9 +146,11 @@ def open_group(ranks: Ranks) -> Iterator[Group]:
         )
     end_with_parent(signal.SIGTERM)
     store = _connect(ranks)
+    group = Group(ranks)
     try:
-        yield Group(ranks)
+        yield group
     except DiskhopError as error:
+        group.abort()
         if not ranks.is_first:
             if isinstance(error, RankError):
                 error.exit_code = _exit_code_of_first(store) or error.exit_code
@@ -137,6 +165,7 @@ def open_group(ranks: Ranks) -> Iterator[Group]:
             found.add_note(note)
         raise found from error
     finally:
+        group.abort()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -161,6 +190,19 @@ def _connect(ranks: Ranks) -> Any:
             "all of them, and name an address that every machine reaches"
         ) from error
     return store
+
+
+def open_nccl(device: torch.device) -> dist.ProcessGroup:
+    """Connect the GPUs of all ranks. device: of this rank. Raises ConfigError."""
+    try:
+        group: dist.ProcessGroup = dist.new_group(backend=NCCL, timeout=_NCCL_WAIT, device_id=device)
+    except RuntimeError as error:
+        what = str(error).strip().split("\n")[0]
+        raise ConfigError(
+            f"NCCL does not connect {device} with the GPUs of the other processes: {what}; set NCCL_DEBUG=INFO for "
+            "its reasons, or use --device cpu"
+        ) from error
+    return group
 
 
 @contextmanager

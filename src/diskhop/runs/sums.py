@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from diskhop.nn.norms import FollowsBatches
 from diskhop.runs.distributed import Group
 
-# float64 values before the gradients: whether there is a batch, its loss and the loss's weight.
+# Values that ranks send of a batch: whether there is one, its loss and the loss's weight.
 _FACTS = 3
 
 
@@ -114,14 +114,13 @@ class GradientSums:
         if self._group.is_alone:
             assert own is not None
             return [own]
-        losses = []
-        has_batch = []
-        for received in self._group.gather_tensors(self._pack(own)):
-            facts, gradients = self._unpack(received)
-            has_batch.append(bool(facts[0]))
-            if has_batch[-1]:
-                losses.append(LossValue(facts[1], facts[2]))
-                self._add(facts[_FACTS:], gradients)
+        # Before the gradients, and from memory: a rank that has ended is noticed here.
+        of_ranks = [each.tolist() for each in self._group.gather_tensors(self._facts(own))]
+        has_batch = [bool(facts[0]) for facts in of_ranks]
+        losses = [LossValue(facts[1], facts[2]) for facts in of_ranks if facts[0]]
+        for facts, received in zip(of_ranks, self._group.gather_tensors(self._pack()), strict=True):
+            if facts[0]:
+                self._add(facts[_FACTS:], received)
         if self._following:
             for is_batch, taken in zip(
                 has_batch, self._group.gather([each.take_batch() for each in self._following]), strict=True
@@ -138,26 +137,22 @@ class GradientSums:
                 total, self._sums[number] = self._sums[number], None
                 parameter.grad = None if total is None else total.to(parameter.device)
 
-    def _pack(self, own: LossValue | None) -> Tensor:
-        """Return what this rank sends, float32; the gradients leave the parameters."""
+    def _facts(self, own: LossValue | None) -> Tensor:
+        """Return what this rank says of its batch, float64: _FACTS, and whether each parameter has a gradient."""
         has_gradient = [own is not None and each.grad is not None for each in self._parameters]
-        facts = torch.tensor([own is not None, *(own or LossValue(0, 0)), *has_gradient], dtype=torch.float64)
-        parts = [facts.view(torch.float32)]
+        return torch.tensor([own is not None, *(own or LossValue(0, 0)), *has_gradient], dtype=torch.float64)
+
+    def _pack(self) -> Tensor:
+        """Return all gradients of this rank, which leave the parameters. They are added in the same order everywhere:
+        the same bits for any number of ranks, and for any devices of theirs."""
+        parts = []
         for parameter in self._parameters:
             parts.append((torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).flatten())
             parameter.grad = None
-        # Sent from memory, and added there: the same bits for any number of ranks, and for any devices of theirs.
-        return torch.cat([each.cpu() for each in parts])
+        return torch.cat(parts)
 
-    def _unpack(self, received: Tensor) -> tuple[list[float], list[Tensor]]:
-        """Return the facts, and the gradients of all parameters, with which _pack() was called."""
-        num_facts = _FACTS + len(self._parameters)
-        sizes = [2 * num_facts, *(each.numel() for each in self._parameters)]
-        facts, *gradients = torch.split(received, sizes)
-        # A copy: float64 must lie where its size divides the address.
-        return facts.clone().view(torch.float64).tolist(), gradients
-
-    def _add(self, has_gradient: list[float], gradients: list[Tensor]) -> None:
+    def _add(self, has_gradient: list[float], received: Tensor) -> None:
+        gradients = torch.split(received, [each.numel() for each in self._parameters])
         for number, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
             if has_gradient[number]:
                 found = gradient.view_as(parameter)

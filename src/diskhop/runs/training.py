@@ -37,6 +37,7 @@ from diskhop.runs.feeds import Feed, PreparedRun, Task
 from diskhop.runs.folder import ModelFolder
 from diskhop.runs.learned_rows import memory_for_rows
 from diskhop.runs.passes import PassOrder, RunPass
+from diskhop.runs.rank_devices import describe
 from diskhop.runs.result import describe_run, make_result, measure_shared, memory_of_ranks
 from diskhop.runs.schema import Schema
 from diskhop.runs.trainer import Trainer
@@ -107,6 +108,11 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
         stack.enter_context(device_errors(prepared.device, config))
         for name, num_bytes in job.held.items():
             stack.enter_context(budget.reserve(name, num_bytes, is_shared=name in plan.shared))
+        if not context.group.is_alone:
+            # All ranks, also those without a device.
+            transport = context.group.connect(prepared.device)
+            if prepared.device is not None:
+                plan = replace(plan, reasons=(*plan.reasons, describe(transport)))
         trainer = Trainer(prepared.make_model, job.task, config, context.callback, context.group, prepared.device)
         before_bytes = max(0, resident_bytes("VmRSS") - job.resident)
         state = _begin(job, context, folder, trainer, stack)

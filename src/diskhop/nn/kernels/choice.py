@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.util import find_spec
 
+import torch
 from torch import Tensor
 
 
@@ -16,6 +18,12 @@ def runs_core(x: Tensor) -> bool:
 def runs_kernels(x: Tensor) -> bool:
     """Return whether Triton's kernels run on the device of a tensor."""
     return x.is_cuda and has_triton()
+
+
+def on_device_of(x: Tensor) -> AbstractContextManager[object]:
+    """Make the device of a tensor torch's current one, on which Triton launches kernels."""
+    there: AbstractContextManager[object] = torch.cuda.device_of(x)  # type: ignore[no-untyped-call]
+    return there
 
 
 @cache

@@ -24,7 +24,7 @@ class Workspace:
 
     @classmethod
     def of(cls, num_edges: int, num_negatives: int, dim: int, device: torch.device) -> Workspace:
-        """Take memory for batches of at most so many edges."""
+        """Take memory for batches of at most num_edges edges."""
         return cls(
             scores=torch.empty(2 * num_edges * num_negatives, device=device),
             queries=torch.empty(2 * num_edges * dim, device=device),

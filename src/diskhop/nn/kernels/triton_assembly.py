@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from diskhop.nn.kernels.choice import on_device_of
 from diskhop.nn.kernels.leveled_rows import SCALE_BYTES, LeveledRows
 from diskhop.policies.device_rows import LEVEL_SHIFT
 
@@ -26,16 +27,17 @@ def assemble_by_triton(rows: LeveledRows, addresses: Tensor) -> Tensor:
     is_scaled = rows.staged.dtype == torch.int8
     block = min(_MOST_COLUMNS, triton.next_power_of_2(max(1, rows.dim)))
     if out.numel():
-        _assemble_rows[(len(addresses), triton.cdiv(rows.dim, block))](
-            *memories,
-            addresses,
-            out,
-            rows.dim,
-            rows.dim + SCALE_BYTES * is_scaled,
-            SHIFT=LEVEL_SHIFT,
-            IS_SCALED=is_scaled,
-            BLOCK=block,
-        )
+        with on_device_of(out):
+            _assemble_rows[(len(addresses), triton.cdiv(rows.dim, block))](
+                *memories,
+                addresses,
+                out,
+                rows.dim,
+                rows.dim + SCALE_BYTES * is_scaled,
+                SHIFT=LEVEL_SHIFT,
+                IS_SCALED=is_scaled,
+                BLOCK=block,
+            )
     return out
 
 

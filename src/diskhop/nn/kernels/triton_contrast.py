@@ -44,7 +44,7 @@ class EdgeBatch:
     rows: int64, of sources (E), destinations (E), negatives for destinations, for sources (chunks * K each).
     relation_rows: int64 (2E), for destinations and for sources.
     grads: gradients of rows, float32 (rows, dim); filled. relation_grads: of relation_rows; filled.
-    workspace: for at least so many edges.
+    workspace: for at least num_edges edges.
     """
 
     score: str

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from diskhop.nn.kernels.choice import on_device_of
 from diskhop.nn.kernels.philox_stream import KEY_STEPS, MULTIPLIERS, NUM_ROUNDS, WORDS_PER_BLOCK, Stream, signed
 
 _BLOCKS_PER_PROGRAM = 128
@@ -15,19 +16,19 @@ _BLOCKS_PER_PROGRAM = 128
 def bounded_words_by_triton(stream: Stream, first: int, num_blocks: int, high: int, device: torch.device) -> Tensor:
     """Compute bounded_words()."""
     out = torch.empty(num_blocks * WORDS_PER_BLOCK, dtype=torch.int64, device=device)
-    # Words of the stream are no constants of the kernel: it would be compiled for each seed and epoch.
-    words = [signed(each) for each in (*stream.counter, *stream.key, *MULTIPLIERS, *KEY_STEPS)]
+    # In memory: Triton makes constants of the numbers 1 and 16, and would compile the kernel for them again.
+    numbers = *stream.counter, *stream.key, *MULTIPLIERS, *KEY_STEPS, high, (1 << 32) % high
+    words = [signed(each) for each in numbers]
     if out.numel():
-        _draw_blocks[(triton.cdiv(num_blocks, _BLOCKS_PER_PROGRAM),)](
-            torch.tensor(words, device=device),
-            first,
-            num_blocks,
-            high,
-            (1 << 32) % high,
-            out,
-            ROUNDS=NUM_ROUNDS,
-            BLOCK=_BLOCKS_PER_PROGRAM,
-        )
+        with on_device_of(out):
+            _draw_blocks[(triton.cdiv(num_blocks, _BLOCKS_PER_PROGRAM),)](
+                torch.tensor(words, device=device),
+                first,
+                num_blocks,
+                out,
+                ROUNDS=NUM_ROUNDS,
+                BLOCK=_BLOCKS_PER_PROGRAM,
+            )
     return out
 
 
@@ -42,8 +43,6 @@ def _draw_blocks(
     stream: tl.tensor,
     first: tl.tensor,
     num_blocks: tl.tensor,
-    high: tl.tensor,
-    least: tl.tensor,
     out: tl.tensor,
     ROUNDS: tl.constexpr,  # noqa: N803 - Triton's habit for constants
     BLOCK: tl.constexpr,  # noqa: N803
@@ -71,8 +70,8 @@ def _draw_blocks(
         d = low_first
         key_first += step_first
         key_second += step_second
-    of_high = zeros + high.to(tl.uint64)
-    of_least = zeros + least.to(tl.uint64)
+    of_high = zeros + tl.load(stream + 10).to(tl.uint64)
+    of_least = zeros + tl.load(stream + 11).to(tl.uint64)
     places = out + blocks * 8
     is_block = blocks < num_blocks
     tl.store(places, _bounded(a & 0xFFFFFFFF, of_high, of_least), mask=is_block)

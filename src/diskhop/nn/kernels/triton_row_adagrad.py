@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from diskhop.nn.kernels.choice import on_device_of
+
 
 def update_rows_by_triton(
     values: Tensor, squares: Tensor, rows: Tensor, grads: Tensor, lr: float, epsilon: float
@@ -22,19 +24,20 @@ def update_rows_by_triton(
         return
     found, places = torch.sort(rows, stable=True)
     dim = values.shape[1]
-    _update_rows[(len(rows),)](
-        values,
-        squares,
-        found,
-        places,
-        grads,
-        len(rows),
-        dim,
-        lr,
-        epsilon,
-        BY_ROW=squares.shape[1] != dim,
-        BLOCK=triton.next_power_of_2(dim),
-    )
+    with on_device_of(values):
+        _update_rows[(len(rows),)](
+            values,
+            squares,
+            found,
+            places,
+            grads,
+            len(rows),
+            dim,
+            lr,
+            epsilon,
+            BY_ROW=squares.shape[1] != dim,
+            BLOCK=triton.next_power_of_2(dim),
+        )
 
 
 @triton.jit  # type: ignore[untyped-decorator]

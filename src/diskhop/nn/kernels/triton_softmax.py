@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from diskhop.nn.kernels.choice import on_device_of
 from diskhop.nn.kernels.lists import NeighborLists
 
 
@@ -20,7 +21,8 @@ def softmax_by_triton(scores: Tensor, lists: NeighborLists) -> Tensor:
     if out.numel():
         num_heads = scores.shape[1]
         block = triton.next_power_of_2(num_heads)
-        _softmax_lists[(lists.num_lists,)](lists.indptr, scores, out, num_heads, BLOCK=block)
+        with on_device_of(lists.indptr):
+            _softmax_lists[(lists.num_lists,)](lists.indptr, scores, out, num_heads, BLOCK=block)
     return out
 
 
@@ -30,7 +32,8 @@ def gradient_by_triton(out: Tensor, grad: Tensor, lists: NeighborLists) -> Tenso
     if out.numel():
         num_heads = out.shape[1]
         block = triton.next_power_of_2(num_heads)
-        _gradient_of_lists[(lists.num_lists,)](lists.indptr, out, grad, of_scores, num_heads, BLOCK=block)
+        with on_device_of(lists.indptr):
+            _gradient_of_lists[(lists.num_lists,)](lists.indptr, out, grad, of_scores, num_heads, BLOCK=block)
     return of_scores
 
 

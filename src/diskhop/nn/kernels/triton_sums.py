@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from diskhop.nn.kernels.choice import on_device_of
 from diskhop.nn.kernels.lists import NeighborLists
 
 _MOST_COLUMNS = 256
@@ -26,22 +27,23 @@ def sums_by_triton(x: Tensor, lists: NeighborLists, dtype: torch.dtype) -> Tenso
     block = min(_MOST_COLUMNS, triton.next_power_of_2(max(1, num_columns)))
     grid = (lists.num_lists, triton.cdiv(num_columns, block))
     if out.numel():
-        _sum_lists[grid](
-            lists.indptr,
-            lists.sources,
-            lists.weights if lists.weights is not None else lists.sources,
-            lists.own_weights if lists.own_weights is not None else lists.sources,
-            0 if lists.own_weights is None else len(lists.own_weights),
-            x,
-            x.stride(0),
-            out,
-            num_columns,
-            num_heads,
-            max(1, num_columns // num_heads),
-            HAS_WEIGHTS=lists.weights is not None,
-            HAS_OWN=lists.own_weights is not None,
-            BLOCK=block,
-        )
+        with on_device_of(x):
+            _sum_lists[grid](
+                lists.indptr,
+                lists.sources,
+                lists.weights if lists.weights is not None else lists.sources,
+                lists.own_weights if lists.own_weights is not None else lists.sources,
+                0 if lists.own_weights is None else len(lists.own_weights),
+                x,
+                x.stride(0),
+                out,
+                num_columns,
+                num_heads,
+                max(1, num_columns // num_heads),
+                HAS_WEIGHTS=lists.weights is not None,
+                HAS_OWN=lists.own_weights is not None,
+                BLOCK=block,
+            )
     return out
 
 
@@ -88,18 +90,19 @@ def products_by_triton(x: Tensor, grad: Tensor, lists: NeighborLists, num_heads:
     out = torch.zeros(len(lists.sources), num_heads, device=x.device)
     head_columns = x.shape[1] // num_heads
     if out.numel() and head_columns:
-        _multiply_lists[(lists.num_lists, num_heads)](
-            lists.indptr,
-            lists.sources,
-            x,
-            x.stride(0),
-            grad,
-            grad.stride(0),
-            out,
-            num_heads,
-            head_columns,
-            BLOCK=min(_MOST_COLUMNS, triton.next_power_of_2(head_columns)),
-        )
+        with on_device_of(x):
+            _multiply_lists[(lists.num_lists, num_heads)](
+                lists.indptr,
+                lists.sources,
+                x,
+                x.stride(0),
+                grad,
+                grad.stride(0),
+                out,
+                num_heads,
+                head_columns,
+                BLOCK=min(_MOST_COLUMNS, triton.next_power_of_2(head_columns)),
+            )
     return out
 
 
