@@ -1,7 +1,7 @@
 """The kernel of assembly; assembly.py has its reference.
 
-A program writes a block of columns of one row, which it reads from the memory that the row's address names. Pinned
-memory has an address on the device, too: Triton takes its pointer, and the device reads it over the bus.
+A program writes a block of columns of some rows, each of which it reads from the memory that the row's address names.
+Pinned memory has an address on the device, too: Triton takes its pointer, and the device reads it over the bus.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from diskhop.nn.kernels.leveled_rows import SCALE_BYTES, LeveledRows
 from diskhop.policies.device_rows import LEVEL_SHIFT
 
 _MOST_COLUMNS = 1024
+# Of the rows that a program writes at once: enough reads in flight to use all of a memory's rate.
+_BYTES_PER_PROGRAM = 8192
 
 
 def assemble_by_triton(rows: LeveledRows, addresses: Tensor) -> Tensor:
@@ -26,16 +28,20 @@ def assemble_by_triton(rows: LeveledRows, addresses: Tensor) -> Tensor:
     out = torch.empty(len(addresses), rows.dim, dtype=rows.dtype, device=addresses.device)
     is_scaled = rows.staged.dtype == torch.int8
     block = min(_MOST_COLUMNS, triton.next_power_of_2(max(1, rows.dim)))
+    num_rows = max(1, _BYTES_PER_PROGRAM // (block * out.element_size()))
     if out.numel():
         with on_device_of(out):
-            _assemble_rows[(len(addresses), triton.cdiv(rows.dim, block))](
+            _assemble_rows[(triton.cdiv(len(addresses), num_rows), triton.cdiv(rows.dim, block))](
                 *memories,
                 addresses,
                 out,
-                rows.dim,
-                rows.dim + SCALE_BYTES * is_scaled,
+                len(addresses),
+                # Constants of the kernel: only then are rows read in wide pieces.
+                NUM_COLUMNS=rows.dim,
+                ROW_STRIDE=rows.dim + SCALE_BYTES * is_scaled,
                 SHIFT=LEVEL_SHIFT,
                 IS_SCALED=is_scaled,
+                ROWS=num_rows,
                 BLOCK=block,
             )
     return out
@@ -48,32 +54,39 @@ def _assemble_rows(
     staged: tl.tensor,
     addresses: tl.tensor,
     out: tl.tensor,
-    num_columns: tl.tensor,
-    row_stride: tl.tensor,
-    SHIFT: tl.constexpr,  # noqa: N803 - Triton's habit for constants
+    num_rows: tl.tensor,
+    NUM_COLUMNS: tl.constexpr,  # noqa: N803 - Triton's habit for constants
+    ROW_STRIDE: tl.constexpr,  # noqa: N803
+    SHIFT: tl.constexpr,  # noqa: N803
     IS_SCALED: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ) -> None:
-    row = tl.program_id(0).to(tl.int64)
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    is_row = rows < num_rows
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    is_column = columns < num_columns
-    address = tl.load(addresses + row)
+    is_value = is_row[:, None] & (columns < NUM_COLUMNS)[None, :]
+    address = tl.load(addresses + rows, mask=is_row, other=0)
     level = address >> SHIFT
-    start = (address & ((1 << SHIFT) - 1)) * row_stride
-    if level == 0:
-        memory = device + start
-    elif level == 1:
-        memory = host + start
-    else:
-        memory = staged + start
-    values = tl.load(memory + columns, mask=is_column, other=0)
+    starts = (address & ((1 << SHIFT) - 1)) * ROW_STRIDE
+    places = starts[:, None] + columns[None, :]
+    # All three are in flight at once; two of them read nothing.
+    of_device = tl.load(device + places, mask=is_value & (level == 0)[:, None], other=0)
+    of_host = tl.load(host + places, mask=is_value & (level == 1)[:, None], other=0)
+    of_staged = tl.load(staged + places, mask=is_value & (level == 2)[:, None], other=0)
+    values = tl.where((level == 0)[:, None], of_device, tl.where((level == 1)[:, None], of_host, of_staged))
     if IS_SCALED:
         # The scale's four bytes need not lie where their number divides the address.
-        bits = tl.zeros((), tl.int32)
+        bits = tl.zeros((ROWS,), tl.int32)
         for byte in tl.static_range(4):
-            part = tl.load(memory + num_columns + byte).to(tl.int32) & 255
-            bits |= part << (8 * byte)
-        scale = bits.to(tl.float32, bitcast=True)
-        tl.store(out + row * num_columns + columns, values.to(tl.float32) * scale, mask=is_column)
+            place = starts + NUM_COLUMNS + byte
+            part = tl.load(device + place, mask=is_row & (level == 0), other=0)
+            part += tl.load(host + place, mask=is_row & (level == 1), other=0)
+            part += tl.load(staged + place, mask=is_row & (level == 2), other=0)
+            bits |= (part.to(tl.int32) & 255) << (8 * byte)
+        scales = bits.to(tl.float32, bitcast=True)
+        tl.store(
+            out + rows[:, None] * NUM_COLUMNS + columns[None, :], values.to(tl.float32) * scales[:, None], is_value
+        )
     else:
-        tl.store(out + row * num_columns + columns, values, mask=is_column)
+        tl.store(out + rows[:, None] * NUM_COLUMNS + columns[None, :], values, mask=is_value)

@@ -13,18 +13,29 @@ mind.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from diskhop.nn.kernels.choice import on_device_of
 from diskhop.nn.kernels.contrast_workspace import Workspace
 
-# Rows of products' tiles, and warps of their programs; edges of a program without products. Of those that were tried on
-# an H100, these take the least time.
-_EDGES, _NEGATIVES, _NUM_WARPS, _NUM_STAGES = 64, 64, 8, 2
+
+class _Tile(NamedTuple):
+    """Rows of a product's tiles, and how its programs are compiled."""
+
+    EDGES: int
+    NEGATIVES: int
+    num_warps: int
+    num_stages: int = 1
+
+
+# Of the sizes that were tried on an H100 (docs/log.md), these take the least time.
+_SCORES, _OF_QUERIES, _OF_NEGATIVES = _Tile(64, 32, 4), _Tile(64, 32, 4), _Tile(64, 128, 8)
+# Edges of a program without products.
 _FEW_EDGES = 8
 _PRECISION = "tf32x3"
 # Tiles of wider rows do not fit the registers.
@@ -44,7 +55,7 @@ class EdgeBatch:
     rows: int64, of sources (E), destinations (E), negatives for destinations, for sources (chunks * K each).
     relation_rows: int64 (2E), for destinations and for sources.
     grads: gradients of rows, float32 (rows, dim); filled. relation_grads: of relation_rows; filled.
-    workspace: for at least num_edges edges.
+    workspace: for at least E edges.
     """
 
     score: str
@@ -66,40 +77,58 @@ class EdgeBatch:
 
 def gradients_by_triton(batch: EdgeBatch) -> Tensor:
     """Fill the gradients of a batch, and return the losses, float32 (2, E): with other destinations, other sources."""
+    assert 0 < batch.nodes.shape[1] <= MOST_DIM, "wider rows are the reference's"
+    losses = torch.empty(2, batch.num_edges, device=batch.nodes.device)
+    with on_device_of(losses):
+        _run_kernels(batch, losses)
+    return losses
+
+
+def _run_kernels(batch: EdgeBatch, losses: Tensor) -> None:
     num_edges, dim, work = batch.num_edges, batch.nodes.shape[1], batch.workspace
-    assert 0 < dim <= MOST_DIM, "wider rows are the reference's"
-    losses = torch.empty(2, num_edges, device=batch.nodes.device)
     num_chunks = triton.cdiv(num_edges, batch.chunk_size)
-    block = max(16, triton.next_power_of_2(dim))
-    score: dict[str, Any] = {"SCORE": SCORES[batch.score], "IS_RECIPROCAL": batch.is_reciprocal, "EDGES": _FEW_EDGES}
-    score["HALF"] = max(16, triton.next_power_of_2((dim + 1) // 2))
-    tiles: dict[str, Any] = {
+    score = {
+        "SCORE": SCORES[batch.score],
+        "IS_RECIPROCAL": batch.is_reciprocal,
+        "EDGES": _FEW_EDGES,
+        "HALF": max(16, triton.next_power_of_2((dim + 1) // 2)),
+        "DIM": dim,
+    }
+    # Sizes are constants of the kernels: only then are rows read in wide pieces.
+    sizes = {
         "CHUNK_SIZE": batch.chunk_size,
         "NUM_NEGATIVES": batch.num_negatives,
-        "DIM": block,
-        "EDGES": _EDGES,
+        "DIM": dim,
+        "BLOCK": max(16, triton.next_power_of_2(dim)),
+        "PRECISION": _PRECISION,
     }
-    tiles |= {"NEGATIVES": _NEGATIVES, "PRECISION": _PRECISION, "num_warps": _NUM_WARPS, "num_stages": _NUM_STAGES}
-    chunks = num_edges, num_chunks, dim
+
+    def chunks_by(tile: _Tile, num_rows: int, rows_per_tile: int) -> tuple[tuple[int, int], dict[str, Any]]:
+        return (2 * num_chunks, triton.cdiv(num_rows, rows_per_tile)), sizes | tile._asdict()
+
     of_edges = (triton.cdiv(num_edges, _FEW_EDGES),)
-    of_chunks = 2 * num_chunks, triton.cdiv(batch.chunk_size, _EDGES)
-    of_negatives = 2 * num_chunks, triton.cdiv(batch.num_negatives, _NEGATIVES)
     _make_queries[of_edges](
-        batch.nodes, batch.relations, batch.rows, batch.relation_rows, work.queries, work.sums, num_edges, dim, **score
+        batch.nodes, batch.relations, batch.rows, batch.relation_rows, work.queries, work.sums, num_edges, **score
     )
-    _score_queries[of_chunks](
+    grid, constants = chunks_by(_SCORES, batch.chunk_size, _SCORES.EDGES)
+    _score_queries[grid](
         batch.nodes,
         batch.rows,
         work.scores,
         work.queries,
         work.sums,
         losses,
-        *chunks,
+        num_edges,
+        num_chunks,
         WITH_POSITIVE=batch.with_positive,
-        **tiles,
+        **constants,
     )
-    _grads_of_queries[of_chunks](batch.nodes, batch.rows, work.scores, work.query_grads, work.sums, *chunks, **tiles)
-    _grads_of_negatives[of_negatives](batch.grads, work.scores, work.queries, work.sums, *chunks, **tiles)
+    grid, constants = chunks_by(_OF_QUERIES, batch.chunk_size, _OF_QUERIES.EDGES)
+    _grads_of_queries[grid](
+        batch.nodes, batch.rows, work.scores, work.query_grads, work.sums, num_edges, num_chunks, **constants
+    )
+    grid, constants = chunks_by(_OF_NEGATIVES, batch.num_negatives, _OF_NEGATIVES.NEGATIVES)
+    _grads_of_negatives[grid](batch.grads, work.scores, work.queries, work.sums, num_edges, num_chunks, **constants)
     _grads_of_edges[of_edges](
         batch.nodes,
         batch.relations,
@@ -111,12 +140,10 @@ def gradients_by_triton(batch: EdgeBatch) -> Tensor:
         work.query_grads,
         work.sums,
         num_edges,
-        dim,
         batch.l2,
         batch.n3,
         **score,
     )
-    return losses
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -150,32 +177,32 @@ def _make_queries(
     queries: tl.tensor,
     sums: tl.tensor,
     num_edges: tl.tensor,
-    dim: tl.tensor,
     SCORE: tl.constexpr,  # noqa: N803 - Triton's habit for constants
     IS_RECIPROCAL: tl.constexpr,  # noqa: N803
     EDGES: tl.constexpr,  # noqa: N803
     HALF: tl.constexpr,  # noqa: N803
+    DIM: tl.constexpr,  # noqa: N803
 ) -> None:
     edges = tl.program_id(0).to(tl.int64) * EDGES + tl.arange(0, EDGES)
     is_edge = edges < num_edges
-    half = (dim + 1) // 2
+    half: tl.constexpr = (DIM + 1) // 2
     first = tl.arange(0, HALF)
     second = half + first
     in_first = first < half
-    in_second = second < dim
+    in_second = second < DIM
     for side in tl.static_range(2):
         of_edges = side * num_edges + edges
         # The end that a query is made of, and the end that is its answer.
         given_rows = tl.load(rows + of_edges, mask=is_edge, other=0)
         answer_rows = tl.load(rows + (1 - side) * num_edges + edges, mask=is_edge, other=0)
-        given_a = _load(nodes, given_rows, first, is_edge, in_first, dim)
-        given_b = _load(nodes, given_rows, second, is_edge, in_second, dim)
+        given_a = _load(nodes, given_rows, first, is_edge, in_first, DIM)
+        given_b = _load(nodes, given_rows, second, is_edge, in_second, DIM)
         if SCORE == 0:
             query_a, query_b = given_a, given_b
         else:
             numbers = tl.load(relation_rows + of_edges, mask=is_edge, other=0)
-            relation_a = _load(relations, numbers, first, is_edge, in_first, dim)
-            relation_b = _load(relations, numbers, second, is_edge, in_second, dim)
+            relation_a = _load(relations, numbers, first, is_edge, in_first, DIM)
+            relation_b = _load(relations, numbers, second, is_edge, in_second, DIM)
             if SCORE == 1:
                 query_a, query_b = given_a * relation_a, given_b * relation_b
             elif side == 0 or IS_RECIPROCAL:
@@ -184,10 +211,10 @@ def _make_queries(
             else:
                 query_a = given_a * relation_a + given_b * relation_b
                 query_b = given_b * relation_a - given_a * relation_b
-        _store(queries, of_edges, first, query_a, is_edge, in_first, dim)
-        _store(queries, of_edges, second, query_b, is_edge, in_second, dim)
-        answer_a = _load(nodes, answer_rows, first, is_edge, in_first, dim)
-        answer_b = _load(nodes, answer_rows, second, is_edge, in_second, dim)
+        _store(queries, of_edges, first, query_a, is_edge, in_first, DIM)
+        _store(queries, of_edges, second, query_b, is_edge, in_second, DIM)
+        answer_a = _load(nodes, answer_rows, first, is_edge, in_first, DIM)
+        answer_b = _load(nodes, answer_rows, second, is_edge, in_second, DIM)
         positive = tl.sum(query_a * answer_a, 1) + tl.sum(query_b * answer_b, 1)
         tl.store(sums + of_edges, positive, mask=is_edge)
 
@@ -202,11 +229,11 @@ def _score_queries(
     losses: tl.tensor,
     num_edges: tl.tensor,
     num_chunks: tl.tensor,
-    dim: tl.tensor,
     WITH_POSITIVE: tl.constexpr,  # noqa: N803
     CHUNK_SIZE: tl.constexpr,  # noqa: N803
     NUM_NEGATIVES: tl.constexpr,  # noqa: N803
     DIM: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
     EDGES: tl.constexpr,  # noqa: N803
     NEGATIVES: tl.constexpr,  # noqa: N803
     PRECISION: tl.constexpr,  # noqa: N803
@@ -217,9 +244,9 @@ def _score_queries(
     edges = group % num_chunks * CHUNK_SIZE + in_chunk
     is_edge = (in_chunk < CHUNK_SIZE) & (edges < num_edges)
     of_edges = side * num_edges + edges
-    columns = tl.arange(0, DIM)
-    in_row = columns < dim
-    query = _load(queries, of_edges, columns, is_edge, in_row, dim)
+    columns = tl.arange(0, BLOCK)
+    in_row = columns < DIM
+    query = _load(queries, of_edges, columns, is_edge, in_row, DIM)
     positive = tl.load(sums + of_edges, mask=is_edge, other=0.0)
     answer_rows = tl.load(rows + (1 - side) * num_edges + edges, mask=is_edge, other=0)
 
@@ -237,7 +264,7 @@ def _score_queries(
         places = begin + tl.arange(0, NEGATIVES)
         is_negative = places < NUM_NEGATIVES
         negative_rows = tl.load(of_negatives + places, mask=is_negative, other=0)
-        negatives = _load(nodes, negative_rows, columns, is_negative, in_row, dim)
+        negatives = _load(nodes, negative_rows, columns, is_negative, in_row, DIM)
         found = tl.dot(query, tl.trans(negatives), input_precision=PRECISION)
         is_left_out = (answer_rows[:, None] == negative_rows[None, :]) | ~is_negative[None, :]
         found = tl.where(is_left_out, float("-inf"), found)
@@ -295,10 +322,10 @@ def _grads_of_queries(
     sums: tl.tensor,
     num_edges: tl.tensor,
     num_chunks: tl.tensor,
-    dim: tl.tensor,
     CHUNK_SIZE: tl.constexpr,  # noqa: N803
     NUM_NEGATIVES: tl.constexpr,  # noqa: N803
     DIM: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
     EDGES: tl.constexpr,  # noqa: N803
     NEGATIVES: tl.constexpr,  # noqa: N803
     PRECISION: tl.constexpr,  # noqa: N803
@@ -308,18 +335,18 @@ def _grads_of_queries(
     edges = group % num_chunks * CHUNK_SIZE + in_chunk
     is_edge = (in_chunk < CHUNK_SIZE) & (edges < num_edges)
     of_edges = group // num_chunks * num_edges + edges
-    columns = tl.arange(0, DIM)
-    in_row = columns < dim
+    columns = tl.arange(0, BLOCK)
+    in_row = columns < DIM
     of_negatives = rows + 2 * num_edges + group * NUM_NEGATIVES
-    grads = tl.zeros((EDGES, DIM), tl.float32)
+    grads = tl.zeros((EDGES, BLOCK), tl.float32)
     for begin in range(0, NUM_NEGATIVES, NEGATIVES):
         places = begin + tl.arange(0, NEGATIVES)
         is_negative = places < NUM_NEGATIVES
         negative_rows = tl.load(of_negatives + places, mask=is_negative, other=0)
-        negatives = _load(nodes, negative_rows, columns, is_negative, in_row, dim)
+        negatives = _load(nodes, negative_rows, columns, is_negative, in_row, DIM)
         weights = _load_weights(scores, sums, of_edges, places, is_edge, is_negative, num_edges, NUM_NEGATIVES)
         grads = tl.dot(weights, negatives, grads, input_precision=PRECISION)
-    _store(query_grads, of_edges, columns, grads, is_edge, in_row, dim)
+    _store(query_grads, of_edges, columns, grads, is_edge, in_row, DIM)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -330,10 +357,10 @@ def _grads_of_negatives(
     sums: tl.tensor,
     num_edges: tl.tensor,
     num_chunks: tl.tensor,
-    dim: tl.tensor,
     CHUNK_SIZE: tl.constexpr,  # noqa: N803
     NUM_NEGATIVES: tl.constexpr,  # noqa: N803
     DIM: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
     EDGES: tl.constexpr,  # noqa: N803
     NEGATIVES: tl.constexpr,  # noqa: N803
     PRECISION: tl.constexpr,  # noqa: N803
@@ -343,19 +370,19 @@ def _grads_of_negatives(
     chunk = group % num_chunks
     places = tl.program_id(1) * NEGATIVES + tl.arange(0, NEGATIVES)
     is_negative = places < NUM_NEGATIVES
-    columns = tl.arange(0, DIM)
-    in_row = columns < dim
-    found = tl.zeros((NEGATIVES, DIM), tl.float32)
+    columns = tl.arange(0, BLOCK)
+    in_row = columns < DIM
+    found = tl.zeros((NEGATIVES, BLOCK), tl.float32)
     for begin in range(0, CHUNK_SIZE, EDGES):
         in_chunk = begin + tl.arange(0, EDGES)
         edges = chunk * CHUNK_SIZE + in_chunk
         is_edge = (in_chunk < CHUNK_SIZE) & (edges < num_edges)
         of_edges = side * num_edges + edges
         weights = _load_weights(scores, sums, of_edges, places, is_edge, is_negative, num_edges, NUM_NEGATIVES)
-        query = _load(queries, of_edges, columns, is_edge, in_row, dim)
+        query = _load(queries, of_edges, columns, is_edge, in_row, DIM)
         found = tl.dot(tl.trans(weights), query, found, input_precision=PRECISION)
     of_negatives = 2 * num_edges + group * NUM_NEGATIVES + places
-    _store(grads, of_negatives, columns, found, is_negative, in_row, dim)
+    _store(grads, of_negatives, columns, found, is_negative, in_row, DIM)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -370,28 +397,28 @@ def _grads_of_edges(
     query_grads: tl.tensor,
     sums: tl.tensor,
     num_edges: tl.tensor,
-    dim: tl.tensor,
     l2: tl.tensor,
     n3: tl.tensor,
     SCORE: tl.constexpr,  # noqa: N803
     IS_RECIPROCAL: tl.constexpr,  # noqa: N803
     EDGES: tl.constexpr,  # noqa: N803
     HALF: tl.constexpr,  # noqa: N803
+    DIM: tl.constexpr,  # noqa: N803
 ) -> None:
     edges = tl.program_id(0).to(tl.int64) * EDGES + tl.arange(0, EDGES)
     is_edge = edges < num_edges
-    half = (dim + 1) // 2
+    half: tl.constexpr = (DIM + 1) // 2
     first = tl.arange(0, HALF)
     second = half + first
     in_first = first < half
-    in_second = second < dim
+    in_second = second < DIM
 
     source_rows = tl.load(rows + edges, mask=is_edge, other=0)
     destination_rows = tl.load(rows + num_edges + edges, mask=is_edge, other=0)
-    source_a = _load(nodes, source_rows, first, is_edge, in_first, dim)
-    source_b = _load(nodes, source_rows, second, is_edge, in_second, dim)
-    destination_a = _load(nodes, destination_rows, first, is_edge, in_first, dim)
-    destination_b = _load(nodes, destination_rows, second, is_edge, in_second, dim)
+    source_a = _load(nodes, source_rows, first, is_edge, in_first, DIM)
+    source_b = _load(nodes, source_rows, second, is_edge, in_second, DIM)
+    destination_a = _load(nodes, destination_rows, first, is_edge, in_first, DIM)
+    destination_b = _load(nodes, destination_rows, second, is_edge, in_second, DIM)
     source_grad_a = source_a * (l2 + n3 * tl.abs(source_a))
     source_grad_b = source_b * (l2 + n3 * tl.abs(source_b))
     destination_grad_a = destination_a * (l2 + n3 * tl.abs(destination_a))
@@ -404,18 +431,18 @@ def _grads_of_edges(
             given_a, given_b, answer_a, answer_b = destination_a, destination_b, source_a, source_b
         of_edges = side * num_edges + edges
         positive_grad = tl.load(sums + 6 * num_edges + of_edges, mask=is_edge, other=0.0)
-        query_a = _load(queries, of_edges, first, is_edge, in_first, dim)
-        query_b = _load(queries, of_edges, second, is_edge, in_second, dim)
-        query_grad_a = _load(query_grads, of_edges, first, is_edge, in_first, dim)
-        query_grad_b = _load(query_grads, of_edges, second, is_edge, in_second, dim)
+        query_a = _load(queries, of_edges, first, is_edge, in_first, DIM)
+        query_b = _load(queries, of_edges, second, is_edge, in_second, DIM)
+        query_grad_a = _load(query_grads, of_edges, first, is_edge, in_first, DIM)
+        query_grad_b = _load(query_grads, of_edges, second, is_edge, in_second, DIM)
         query_grad_a += positive_grad[:, None] * answer_a
         query_grad_b += positive_grad[:, None] * answer_b
         if SCORE == 0:
             given_grad_a, given_grad_b = query_grad_a, query_grad_b
         else:
             numbers = tl.load(relation_rows + of_edges, mask=is_edge, other=0)
-            relation_a = _load(relations, numbers, first, is_edge, in_first, dim)
-            relation_b = _load(relations, numbers, second, is_edge, in_second, dim)
+            relation_a = _load(relations, numbers, first, is_edge, in_first, DIM)
+            relation_b = _load(relations, numbers, second, is_edge, in_second, DIM)
             if SCORE == 1:
                 given_grad_a, given_grad_b = query_grad_a * relation_a, query_grad_b * relation_b
                 relation_grad_a, relation_grad_b = query_grad_a * given_a, query_grad_b * given_b
@@ -431,8 +458,8 @@ def _grads_of_edges(
                 relation_grad_b = given_b * query_grad_a - given_a * query_grad_b
             relation_grad_a += n3 * relation_a * tl.abs(relation_a)
             relation_grad_b += n3 * relation_b * tl.abs(relation_b)
-            _store(relation_grads, of_edges, first, relation_grad_a, is_edge, in_first, dim)
-            _store(relation_grads, of_edges, second, relation_grad_b, is_edge, in_second, dim)
+            _store(relation_grads, of_edges, first, relation_grad_a, is_edge, in_first, DIM)
+            _store(relation_grads, of_edges, second, relation_grad_b, is_edge, in_second, DIM)
         if side == 0:
             source_grad_a += given_grad_a
             source_grad_b += given_grad_b
@@ -444,8 +471,8 @@ def _grads_of_edges(
             source_grad_a += positive_grad[:, None] * query_a
             source_grad_b += positive_grad[:, None] * query_b
 
-    _store(grads, edges, first, source_grad_a, is_edge, in_first, dim)
-    _store(grads, edges, second, source_grad_b, is_edge, in_second, dim)
+    _store(grads, edges, first, source_grad_a, is_edge, in_first, DIM)
+    _store(grads, edges, second, source_grad_b, is_edge, in_second, DIM)
     of_destinations = num_edges + edges
-    _store(grads, of_destinations, first, destination_grad_a, is_edge, in_first, dim)
-    _store(grads, of_destinations, second, destination_grad_b, is_edge, in_second, dim)
+    _store(grads, of_destinations, first, destination_grad_a, is_edge, in_first, DIM)
+    _store(grads, of_destinations, second, destination_grad_b, is_edge, in_second, DIM)

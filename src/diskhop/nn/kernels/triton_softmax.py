@@ -22,7 +22,7 @@ def softmax_by_triton(scores: Tensor, lists: NeighborLists) -> Tensor:
         num_heads = scores.shape[1]
         block = triton.next_power_of_2(num_heads)
         with on_device_of(lists.indptr):
-            _softmax_lists[(lists.num_lists,)](lists.indptr, scores, out, num_heads, BLOCK=block)
+            _softmax_lists[(lists.num_lists,)](lists.indptr, scores, out, num_heads, BLOCK=block, num_warps=1)
     return out
 
 
@@ -33,7 +33,9 @@ def gradient_by_triton(out: Tensor, grad: Tensor, lists: NeighborLists) -> Tenso
         num_heads = out.shape[1]
         block = triton.next_power_of_2(num_heads)
         with on_device_of(lists.indptr):
-            _gradient_of_lists[(lists.num_lists,)](lists.indptr, out, grad, of_scores, num_heads, BLOCK=block)
+            _gradient_of_lists[(lists.num_lists,)](
+                lists.indptr, out, grad, of_scores, num_heads, BLOCK=block, num_warps=1
+            )
     return of_scores
 
 

@@ -1,7 +1,7 @@
 """The kernel of sums over neighbour lists; sums.py has its reference.
 
-A program sums a block of columns of one list, edge by edge, so that the order of additions is fixed. A row's columns
-are read together; the lists of a batch are short, and rows that several lists name stay in the device's cache.
+A program sums a block of columns of one list, edge by edge, so that the order of additions is fixed. The rows of some
+edges are in flight at once; rows that several lists name stay in the device's cache.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from diskhop.nn.kernels.choice import on_device_of
 from diskhop.nn.kernels.lists import NeighborLists
 
 _MOST_COLUMNS = 256
+# Of a warp: four numbers of each thread, which reads them at once.
+_COLUMNS_PER_WARP = 128
+# Edges whose rows are read at once.
+_EDGES = tl.constexpr(4)
 
 
 def sums_by_triton(x: Tensor, lists: NeighborLists, dtype: torch.dtype) -> Tensor:
@@ -43,6 +47,7 @@ def sums_by_triton(x: Tensor, lists: NeighborLists, dtype: torch.dtype) -> Tenso
                 HAS_WEIGHTS=lists.weights is not None,
                 HAS_OWN=lists.own_weights is not None,
                 BLOCK=block,
+                num_warps=max(1, block // _COLUMNS_PER_WARP),
             )
     return out
 
@@ -72,12 +77,15 @@ def _sum_lists(
     end = tl.load(indptr + row + 1)
     total = tl.zeros((BLOCK,), tl.float32)
     while edge < end:
-        source = tl.load(sources + edge).to(tl.int64)
-        values = tl.load(x + source * x_stride + columns, mask=is_column, other=0.0).to(tl.float32)
-        if HAS_WEIGHTS:
-            values = values * tl.load(weights + edge.to(tl.int64) * num_heads + heads, mask=is_column, other=0.0)
-        total += values
-        edge += 1
+        for each in tl.static_range(_EDGES):
+            is_edge = edge + each < end
+            source = tl.load(sources + edge + each, mask=is_edge, other=0).to(tl.int64)
+            values = tl.load(x + source * x_stride + columns, mask=is_column & is_edge, other=0.0).to(tl.float32)
+            if HAS_WEIGHTS:
+                of_edge = weights + (edge + each).to(tl.int64) * num_heads
+                values = values * tl.load(of_edge + heads, mask=is_column & is_edge, other=0.0)
+            total = tl.where(is_edge, total + values, total)
+        edge += _EDGES
     if HAS_OWN:  # noqa: SIM102 - decided when the kernel is compiled
         if row < num_own:
             own = tl.load(x + row.to(tl.int64) * x_stride + columns, mask=is_column, other=0.0).to(tl.float32)
@@ -89,6 +97,7 @@ def products_by_triton(x: Tensor, grad: Tensor, lists: NeighborLists, num_heads:
     """Compute products_reference(): float32 (edges, heads)."""
     out = torch.zeros(len(lists.sources), num_heads, device=x.device)
     head_columns = x.shape[1] // num_heads
+    block = min(_MOST_COLUMNS, triton.next_power_of_2(max(1, head_columns)))
     if out.numel() and head_columns:
         with on_device_of(x):
             _multiply_lists[(lists.num_lists, num_heads)](
@@ -101,7 +110,8 @@ def products_by_triton(x: Tensor, grad: Tensor, lists: NeighborLists, num_heads:
                 out,
                 num_heads,
                 head_columns,
-                BLOCK=min(_MOST_COLUMNS, triton.next_power_of_2(head_columns)),
+                BLOCK=block,
+                num_warps=max(1, block // _COLUMNS_PER_WARP),
             )
     return out
 
@@ -125,14 +135,17 @@ def _multiply_lists(
     end = tl.load(indptr + row + 1)
     of_list = grad + row.to(tl.int64) * grad_stride + head * head_columns
     while edge < end:
-        of_edge = x + tl.load(sources + edge).to(tl.int64) * x_stride + head * head_columns
-        total = tl.zeros((BLOCK,), tl.float32)
-        column = 0
-        while column < head_columns:
-            columns = column + tl.arange(0, BLOCK)
-            is_column = columns < head_columns
-            left = tl.load(of_edge + columns, mask=is_column, other=0.0).to(tl.float32)
-            total += left * tl.load(of_list + columns, mask=is_column, other=0.0).to(tl.float32)
-            column += BLOCK
-        tl.store(out + edge.to(tl.int64) * num_heads + head, tl.sum(total))
-        edge += 1
+        for each in tl.static_range(_EDGES):
+            is_edge = edge + each < end
+            source = tl.load(sources + edge + each, mask=is_edge, other=0).to(tl.int64)
+            of_edge = x + source * x_stride + head * head_columns
+            total = tl.zeros((BLOCK,), tl.float32)
+            column = 0
+            while column < head_columns:
+                columns = column + tl.arange(0, BLOCK)
+                is_column = (columns < head_columns) & is_edge
+                left = tl.load(of_edge + columns, mask=is_column, other=0.0).to(tl.float32)
+                total += left * tl.load(of_list + columns, mask=is_column, other=0.0).to(tl.float32)
+                column += BLOCK
+            tl.store(out + (edge + each).to(tl.int64) * num_heads + head, tl.sum(total), mask=is_edge)
+        edge += _EDGES
