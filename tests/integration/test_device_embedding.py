@@ -17,7 +17,9 @@ from diskhop.embedding.partitions.edges import EdgeRows
 from diskhop.embedding.step.step import Step
 from diskhop.errors import BudgetError, ConfigError, TrainingError
 from diskhop.io.faults import CrashInjector
+from diskhop.nn.devices import CudaState
 from diskhop.pipeline.transfer import DeviceCopies, PinnedRing
+from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.start import run_config
 from tests.devices import BY_INTERPRETER, as_on_a_device
 from tests.embedding import committed_bytes, embed_config, small_triples
@@ -152,3 +154,12 @@ def test_memory_that_runs_out_is_said_in_one_line(
     monkeypatch.setattr(DeviceStep, "run", fail)
     with pytest.raises(TrainingError, match=r"cpu: batches of 64 edges do not fit its memory .* use --batch-size 32"):
         run_config(dataset, embed_config(**THERE), folder / "run")
+
+
+def test_auto_without_a_gpu_trains_in_memory(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_cuda = CudaState(torch_version="2.13.0+cpu", build="", num_devices=0)
+    monkeypatch.setattr("diskhop.runs.embedding.defaults.read_cuda", lambda: no_cuda)
+    options = {"device": "auto", "device_memory_bytes": 10**6, "memory_bytes": 10**8}
+    resolved = resolve_embed_config(dataset, options, None)
+    assert (resolved.config.device, resolved.config.device_memory_bytes) == ("cpu", 0)
+    assert ("device_memory", "0", "partitions are trained in memory") in resolved.choices

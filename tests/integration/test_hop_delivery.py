@@ -14,7 +14,9 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, ReadError
 from diskhop.hops.read.placement import DeviceRoom, place_tables
 from diskhop.hops.tables import TILE_ROWS
+from diskhop.loaders.destination import device_of
 from diskhop.loaders.hops import HopLoader
+from diskhop.nn.devices import CudaState
 from diskhop.pipeline.transfer import RING_BYTES
 from diskhop.runs.plan import plan_run
 from diskhop.runs.start import train
@@ -107,6 +109,19 @@ def test_a_place_on_a_device_needs_one(tmp_path: Path) -> None:
         assert loader.placement.place == "device"
     with HopLoader(tables, device=CPU, device_memory="1KB", memory="100MB") as loader:
         assert loader.placement.place == "memory"
+    with pytest.raises(ConfigError, match="device_memory must be None for batches in memory, got '1MB'; leave it out"):
+        HopLoader(tables, device_memory="1MB", memory="100MB")
+
+
+def test_auto_without_a_gpu_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_cuda = CudaState(torch_version="2.13.0+cpu", build="", num_devices=0)
+    monkeypatch.setattr("diskhop.loaders.destination.read_cuda", lambda: no_cuda)
+    monkeypatch.setattr("diskhop.loaders.hops.device_of", device_of)
+    tables = write_hop_tables(tmp_path / "t", list(values_of(2, 90, 8)))
+    with HopLoader(tables, device="auto", device_memory="1MB", memory="100MB") as loader:
+        assert loader.placement.place == "memory"
+        line = "Device cpu: torch 2.13.0+cpu is a build without CUDA; device_memory '1MB' is not used"
+        assert loader.placement.reason.endswith(f"; shuffling rows. {line}")
 
 
 @pytest.fixture(scope="module")

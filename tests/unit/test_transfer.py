@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import diskhop
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, PipelineError
+from diskhop.loaders.destination import device_of
 from diskhop.loaders.shares import LoaderShare
 from diskhop.nn.devices import CudaState
 from diskhop.pipeline.device_report import DeviceReport, measure_copy_rate, report_devices
@@ -233,6 +234,23 @@ def test_modules_of_devices_are_imported_without_cuda() -> None:
 def test_memory_of_a_device_needs_one(dataset: Dataset) -> None:
     with pytest.raises(ConfigError, match="device_memory must be None for batches in memory, got '1MB'; leave it out"):
         loader_for(dataset, device_memory="1MB")
+    with pytest.raises(ConfigError, match="device_memory must be None for batches in memory, got '1MB'; leave it out"):
+        loader_for(dataset, device="cpu", device_memory="1MB")
+
+
+def test_auto_without_a_gpu_delivers_in_memory_and_says_why(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_cuda = CudaState(torch_version="2.13.0+cpu", build="", num_devices=0)
+    monkeypatch.setattr("diskhop.loaders.destination.read_cuda", lambda: no_cuda)
+    monkeypatch.setattr("diskhop.loaders.planned.device_of", device_of)
+    why = "Device cpu: torch 2.13.0+cpu is a build without CUDA"
+    with loader_for(dataset, device="auto", device_memory="1MB") as loader:
+        assert loader.plan.reasons[-1] == f"{why}; device_memory '1MB' is not used"
+        assert loader.plan.row_places is None
+        assert next(iter(loader)).x.device == CPU
+    with loader_for(dataset, device="auto") as loader:
+        assert loader.plan.reasons[-1] == why
+    with loader_for(dataset) as loader:
+        assert not any(line.startswith("Device") for line in loader.plan.reasons)
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from diskhop.config.options import require
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.typed_data import TypedLoaderData
-from diskhop.nn.devices import CPU, choose_device, read_cuda
+from diskhop.nn.devices import AUTO, CPU, choose_device, read_cuda
 from diskhop.nn.layers.aggregate import Block
 from diskhop.pipeline.batch import InFlightBatch
 from diskhop.pipeline.transfer import Destination, DeviceCopies
@@ -28,6 +29,21 @@ def device_of(wanted: torch.device | str | None) -> torch.device | None:
         return None
     chosen = choose_device(str(wanted), read_cuda(), "device")
     return None if chosen.name == CPU else torch.device(chosen.name)
+
+
+def describe_auto(wanted: torch.device | str | None, device_memory: int | str | None) -> str:
+    """Say in one line why 'auto' is the CPU, where it is; ''. Memory of a device has no effect then."""
+    if wanted != AUTO or device_of(wanted) is not None:
+        return ""
+    unused = f"; device_memory {device_memory!r} is not used" if device_memory else ""
+    return f"Device cpu: {choose_device(AUTO, read_cuda()).reason}{unused}"
+
+
+def require_device(device: torch.device | None, wanted: torch.device | str | None, device_memory: Any) -> None:
+    """Refuse memory of a device for batches that are delivered in memory. device: that `wanted` is."""
+    fits = device is not None or wanted == AUTO or not device_memory
+    hint = "leave it out, or add device='cuda'"
+    require(fits, "device_memory", "None for batches in memory", device_memory, hint)
 
 
 def memory_for_rows(device: torch.device) -> int:

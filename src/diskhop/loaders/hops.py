@@ -10,6 +10,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -34,7 +35,7 @@ from diskhop.hops.tables import HopTables, open_hop_tables
 from diskhop.io.engine import open_engine
 from diskhop.io.locks import shared_directory
 from diskhop.loaders.checks import budget_of, require_texts, whole_numbers
-from diskhop.loaders.destination import device_of, memory_for_rows
+from diskhop.loaders.destination import describe_auto, device_of, memory_for_rows, require_device
 from diskhop.loaders.hop_batches import HopBatch, HopBatches, OpenTables
 from diskhop.loaders.hop_delivery import CopiedRows, DeviceRows, DeviceSource
 from diskhop.loaders.node_arrays import node_array, require_distinct
@@ -71,6 +72,7 @@ class HopLoader:
     device: where batches are delivered, 'cuda', 'cuda:N' or 'auto' (a GPU if there is one), while the one before is
         used. Default: memory, which 'cpu' means too.
     device_memory: bytes, or a size such as '8GB', of the device that tables may take; default: half of what is free.
+        Has no effect where 'auto' finds no GPU, which the placement says.
     num_replicas, rank: as torch's DistributedSampler has them; default: those of the process group, if there is one.
 
     The same seed gives the same batches, bit for bit, from memory and disk. Every pass over the loader is the next
@@ -106,6 +108,7 @@ class HopLoader:
         check_options({"batch_size": batch_size, "seed": seed}, "HopLoader", (HopConfig,))
         check_arguments("HopLoader", HopConfig, chunk_rows=chunk_rows, threads=threads)
         self._device = device_of(device)
+        require_device(self._device, device, device_memory)
         (num_buffers,) = whole_numbers("num_buffers", [num_buffers], "2")
         require(num_buffers >= 1, "num_buffers", "at least 1", num_buffers, "for example num_buffers=2")
         require_texts(place=place, shuffle=shuffle, engine=None if isinstance(engine, Engine) else engine)
@@ -133,7 +136,9 @@ class HopLoader:
         def choose() -> Placement:
             return self._place(num_buffers, place, shuffle, device_memory)
 
-        self.placement = self._require_same(choose())
+        placement = self._require_same(choose())
+        line = describe_auto(device, device_memory)
+        self.placement = replace(placement, reason=f"{placement.reason}. {line}") if line else placement
         self._share.settle(self._arguments, "nodes")
         with ExitStack() as opened:
             opened.enter_context(shared_directory(self.tables.path))

@@ -21,7 +21,7 @@ from diskhop.loaders.adjacency import ADDED, Adjacencies
 from diskhop.loaders.arguments import TorchArguments, edge_types_of, resolve_sampler, seed_of, torch_arguments
 from diskhop.loaders.batches import BatchMaker, batch_class
 from diskhop.loaders.checks import size_of
-from diskhop.loaders.destination import delivered_on, device_of
+from diskhop.loaders.destination import delivered_on, describe_auto, device_of, require_device
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.named_samplers import resolve_named
 from diskhop.loaders.opened import OpenGraph, graph_of, typed_graph_of
@@ -160,6 +160,9 @@ class PlannedLoader(SampledLoader):
             added=self._added_bytes(),
             adds_opposites=self._adds_opposites,
         )
+        if line := describe_auto(settings.device, settings.device_memory):
+            plan = self._graph.plan
+            self._graph.plan = replace(plan, reasons=(*plan.reasons, line))
         if copies is not None:
             self._destination = delivered_on(copies, partial(_converted, self._graph), self.data)
             self._pins = False
@@ -176,9 +179,8 @@ class PlannedLoader(SampledLoader):
         is_typed = isinstance(self.data, TypedLoaderData)
         several, hint = "None for a graph with several types", "leave it out: batches are copied whole"
         require(not (is_typed and num_bytes), "device_memory", several, wanted, hint)
-        needs, hint = "None for batches in memory", "leave it out, or add device='cuda'"
-        require(self._device is not None or not num_bytes, "device_memory", needs, wanted, hint)
-        return num_bytes
+        require_device(self._device, self._settings.device, wanted)
+        return 0 if self._device is None else num_bytes
 
     @property
     def _num_batches(self) -> int:

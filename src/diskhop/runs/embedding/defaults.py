@@ -106,6 +106,9 @@ def _choose_device(choices: Choices) -> None:
             chosen = choose_device(AUTO, read_cuda())
         complete["device"] = chosen.name
         choices.made.append(Choice("device", chosen.name, chosen.reason))
+        if chosen.name == CPU and complete.get("device_memory_bytes"):
+            complete["device_memory_bytes"] = 0
+            choices.made.append(Choice("device_memory", "0", "partitions are trained in memory"))
     device = complete.get("device", CPU)
     if device != CPU:
         name = choose_device(device, read_cuda()).name
