@@ -18,22 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diskhop._native import copy_rows
 from diskhop.errors import PipelineError
 from diskhop.pipeline.batch import InFlightBatch
 from diskhop.pipeline.in_flight import InFlightBatches
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.channels import Channel
-from diskhop.system.memory import default_threads
 
 # Large enough for a link's full rate; two of them let one be filled while the other is read.
 BUFFER_BYTES = 4 << 20
 NUM_BUFFERS = 2
 RING_BYTES = NUM_BUFFERS * BUFFER_BYTES
-# One core fills a buffer at a fifth of a link's rate; half of the cores, to leave some to sampling and the stores.
-_MOST_THREADS = 8
-# Bytes are copied as rows of this size, which threads share.
-_BLOCK_BYTES = 4096
 
 
 class PinnedRing:
@@ -84,6 +78,9 @@ class Arrival:
 class DeviceCopies:
     """Copies tensors to a device through a ring, whose memory the caller has reserved. One thread at a time uses it.
 
+    Torch fills the ring's buffers, with as many threads as a model on the CPU would have: one core has a fifth of a
+    link's rate, and the model is on the device.
+
     device: the device.
     ring: buffers for it; None: RING_BYTES of them.
     """
@@ -95,7 +92,6 @@ class DeviceCopies:
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._copied: list[Tensor] = []
-        self._num_threads = max(1, min(_MOST_THREADS, default_threads() // 2))
 
     def copy(self, tensor: Tensor, rows: NDArray[np.int64] | None = None) -> Tensor:
         """Return a copy on the device; finish() says when it is complete. The tensor may change after this returns.
@@ -171,7 +167,7 @@ class DeviceCopies:
     def _send_bytes(self, source: NDArray[np.uint8], into: Tensor) -> None:
         for start, stop in row_ranges(len(source), self._ring.buffer_bytes):
             buffer = self._ring.take()[: stop - start]
-            self._fill(source[start:stop], buffer.numpy())
+            buffer.copy_(torch.from_numpy(source[start:stop]))
             self._send(buffer, into[start:stop])
 
     def _send_rows(self, source: NDArray[np.uint8], rows: NDArray[np.int64], into: Tensor) -> None:
@@ -182,15 +178,9 @@ class DeviceCopies:
             return
         for start, stop in row_ranges(len(rows), self._ring.buffer_bytes // row_bytes):
             buffer = self._ring.take()[: (stop - start) * row_bytes]
-            copy_rows(source, rows[start:stop], buffer.numpy().reshape(-1, row_bytes), None, self._num_threads)
+            places = torch.from_numpy(rows[start:stop])
+            torch.index_select(torch.from_numpy(source), 0, places, out=buffer.view(-1, row_bytes))
             self._send(buffer, into[start * row_bytes : stop * row_bytes])
-
-    def _fill(self, source: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> None:
-        # By the core: torch would start threads of its own for this thread.
-        whole = len(source) - len(source) % _BLOCK_BYTES
-        blocks = (each[:whole].reshape(-1, _BLOCK_BYTES) for each in (source, buffer))
-        copy_rows(next(blocks), None, next(blocks), None, self._num_threads)
-        buffer[whole:] = source[whole:]
 
     def _send(self, buffer: Tensor, into: Tensor) -> None:
         with self._on_stream():

@@ -17,7 +17,9 @@ from diskhop.policies.device_rows import LEVEL_SHIFT
 
 _MOST_COLUMNS = 1024
 # Of the rows that a program writes at once: enough reads in flight to use all of a memory's rate.
-_BYTES_PER_PROGRAM = 8192
+_BYTES_PER_PROGRAM = 16384
+# Of a scale, where its bytes lie together.
+_WORDS = tl.constexpr(tl.pointer_type(tl.int32))
 
 
 def assemble_by_triton(rows: LeveledRows, addresses: Tensor) -> Tensor:
@@ -76,14 +78,19 @@ def _assemble_rows(
     of_staged = tl.load(staged + places, mask=is_value & (level == 2)[:, None], other=0)
     values = tl.where((level == 0)[:, None], of_device, tl.where((level == 1)[:, None], of_host, of_staged))
     if IS_SCALED:
-        # The scale's four bytes need not lie where their number divides the address.
         bits = tl.zeros((ROWS,), tl.int32)
-        for byte in tl.static_range(4):
-            place = starts + NUM_COLUMNS + byte
-            part = tl.load(device + place, mask=is_row & (level == 0), other=0)
-            part += tl.load(host + place, mask=is_row & (level == 1), other=0)
-            part += tl.load(staged + place, mask=is_row & (level == 2), other=0)
-            bits |= (part.to(tl.int32) & 255) << (8 * byte)
+        if ROW_STRIDE % 4 == 0:
+            words = (starts + NUM_COLUMNS) // 4
+            bits += tl.load(device.to(_WORDS, bitcast=True) + words, mask=is_row & (level == 0), other=0)
+            bits += tl.load(host.to(_WORDS, bitcast=True) + words, mask=is_row & (level == 1), other=0)
+            bits += tl.load(staged.to(_WORDS, bitcast=True) + words, mask=is_row & (level == 2), other=0)
+        else:
+            for byte in tl.static_range(4):
+                place = starts + NUM_COLUMNS + byte
+                part = tl.load(device + place, mask=is_row & (level == 0), other=0)
+                part += tl.load(host + place, mask=is_row & (level == 1), other=0)
+                part += tl.load(staged + place, mask=is_row & (level == 2), other=0)
+                bits |= (part.to(tl.int32) & 255) << (8 * byte)
         scales = bits.to(tl.float32, bitcast=True)
         tl.store(
             out + rows[:, None] * NUM_COLUMNS + columns[None, :], values.to(tl.float32) * scales[:, None], is_value
