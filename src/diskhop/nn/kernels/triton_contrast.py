@@ -98,7 +98,6 @@ def _run_kernels(batch: EdgeBatch, losses: Tensor) -> None:
     sizes = {
         "CHUNK_SIZE": batch.chunk_size,
         "NUM_NEGATIVES": batch.num_negatives,
-        "DIM": dim,
         "BLOCK": max(16, triton.next_power_of_2(dim)),
         "PRECISION": _PRECISION,
     }
@@ -120,15 +119,19 @@ def _run_kernels(batch: EdgeBatch, losses: Tensor) -> None:
         losses,
         num_edges,
         num_chunks,
+        DIM=dim,
         WITH_POSITIVE=batch.with_positive,
         **constants,
     )
     grid, constants = chunks_by(_OF_QUERIES, batch.chunk_size, _OF_QUERIES.EDGES)
+    # But not here: rows that are read in wide pieces take twice as long to turn into the second factor of a product.
     _grads_of_queries[grid](
-        batch.nodes, batch.rows, work.scores, work.query_grads, work.sums, num_edges, num_chunks, **constants
+        batch.nodes, batch.rows, work.scores, work.query_grads, work.sums, num_edges, num_chunks, dim, **constants
     )
     grid, constants = chunks_by(_OF_NEGATIVES, batch.num_negatives, _OF_NEGATIVES.NEGATIVES)
-    _grads_of_negatives[grid](batch.grads, work.scores, work.queries, work.sums, num_edges, num_chunks, **constants)
+    _grads_of_negatives[grid](
+        batch.grads, work.scores, work.queries, work.sums, num_edges, num_chunks, DIM=dim, **constants
+    )
     _grads_of_edges[of_edges](
         batch.nodes,
         batch.relations,
@@ -322,9 +325,9 @@ def _grads_of_queries(
     sums: tl.tensor,
     num_edges: tl.tensor,
     num_chunks: tl.tensor,
+    dim: tl.tensor,
     CHUNK_SIZE: tl.constexpr,  # noqa: N803
     NUM_NEGATIVES: tl.constexpr,  # noqa: N803
-    DIM: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
     EDGES: tl.constexpr,  # noqa: N803
     NEGATIVES: tl.constexpr,  # noqa: N803
@@ -336,17 +339,17 @@ def _grads_of_queries(
     is_edge = (in_chunk < CHUNK_SIZE) & (edges < num_edges)
     of_edges = group // num_chunks * num_edges + edges
     columns = tl.arange(0, BLOCK)
-    in_row = columns < DIM
+    in_row = columns < dim
     of_negatives = rows + 2 * num_edges + group * NUM_NEGATIVES
     grads = tl.zeros((EDGES, BLOCK), tl.float32)
     for begin in range(0, NUM_NEGATIVES, NEGATIVES):
         places = begin + tl.arange(0, NEGATIVES)
         is_negative = places < NUM_NEGATIVES
         negative_rows = tl.load(of_negatives + places, mask=is_negative, other=0)
-        negatives = _load(nodes, negative_rows, columns, is_negative, in_row, DIM)
+        negatives = _load(nodes, negative_rows, columns, is_negative, in_row, dim)
         weights = _load_weights(scores, sums, of_edges, places, is_edge, is_negative, num_edges, NUM_NEGATIVES)
         grads = tl.dot(weights, negatives, grads, input_precision=PRECISION)
-    _store(query_grads, of_edges, columns, grads, is_edge, in_row, DIM)
+    _store(query_grads, of_edges, columns, grads, is_edge, in_row, dim)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
