@@ -2,8 +2,8 @@
 
     python benchmarks/device_hops.py [--dir DIR] [--rows 1000000] [--models sign,hoga]
 
-Tables of 4 hops x 128 float32 columns with random values are made in DIR. Each line is a process of its own: the loader
-alone, and with a model. Beside them: index_select of the same random batches from the tables on the device, without a
+Tables of 4 hops x 128 float32 columns with random values are made in DIR. Lines are of the loader alone, and with a
+model. Beside them: index_select of the same random batches from the tables on the device, without a
 loader. The GPU waits between the end of a step and the begin of the next one, by events of CUDA on the stream that
 computes. --device cpu runs the code without a GPU, for memory and disk, and measures nothing of interest.
 """
@@ -26,13 +26,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from device_runs import LR, Step, measure
-from devices import NO_GPU, add_device_options, is_there, moment, name_of, peak_device_bytes
+from devices import NO_GPU, add_device_options, is_there, moment, name_of, take_turn_on
 from diskhop.hops.read.placement import Place
 from diskhop.hops.tables import HopTables, open_hop_tables
 from diskhop.loaders.hops import HopLoader
 from diskhop.nn.models import fastest_products
 from hop_runs import BATCH_SIZE, NUM_CLASSES, bytes_read_so_far, make_model, make_tables
-from turns import Turn, drop_from_page_cache, take_turn
+from turns import Turn, drop_from_page_cache
 from workloads import DEFAULT_FOLDER
 
 # The tables on the device, without a loader.
@@ -79,7 +79,6 @@ def run(folder: Path, way: Way, stages: dict[str, float]) -> None:
     stages["rows"], stages["row bytes"] = tables.num_rows, len(tables.files) * tables.shape.row_bytes
     if steps:
         measure(steps[len(steps) // way.epochs if way.epochs > 1 else 0 :], stages)
-    stages["device bytes"] = peak_device_bytes(device)
 
 
 def _open(tables: HopTables, way: Way, device: torch.device, opened: ExitStack) -> Callable[[], Iterator[Any]]:
@@ -185,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             way = Way(
                 place=place, model=model, device=options.device, batch_size=options.batch_size, epochs=options.epochs
             )
-            turn = take_turn(run, folder, way)
+            turn = take_turn_on(device, run, folder, way)
             if place == INDEX_SELECT and not model:
                 best_rate = turn.stages["rows"] * turn.stages["row bytes"] / turn.stages["epoch seconds"]
             out(shown(way, turn, best_rate))

@@ -1,4 +1,4 @@
-"""Runs that benchmarks/device_training.py measures, each in its own process (see turns.take_turn).
+"""Runs that benchmarks/device_training.py measures, each a turn (see devices.take_turn_on).
 
 All of them train the same model: GraphSAGE, 3 layers of 256, without normalisation and dropout, by Adam. The device's
 clock says when it begins and ends each step: events of CUDA on the stream that computes. Between the end of a step and
@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import diskhop
-from devices import Moment, moment, peak_device_bytes, seconds_between
+from devices import Moment, moment, seconds_between
 from diskhop.config.options import AUTO
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.files import map_array
@@ -157,7 +157,6 @@ def train_from_disk(
         stages[name] = sum(each.get(name, 0) for each in records) / len(steps)
     stages |= {f"loss {number}": each["loss"] for number, each in enumerate(records)}
     measure(steps, stages)
-    stages["device bytes"] = peak_device_bytes(torch.device(setting.device))
 
 
 # A batch on the device: features, edges as the model takes them, labels of the seed nodes.
@@ -232,7 +231,9 @@ def train_pyg(setting: Setting, num_workers: int, on_device: bool, stages: dict[
             yield rows, hops, batch.y[: batch.batch_size].to(device)
 
     forward.parameters = model.parameters  # type: ignore[attr-defined]
-    _train(setting, forward, batches(), stages)
+    # It takes a multiple of our time.
+    num_batches = setting.num_batches if num_workers else -(-setting.num_batches // 4)
+    _train(replace(setting, num_batches=num_batches), forward, batches(), stages)
 
 
 def digest_of(setting: Setting, store: str, device_bytes: int | None, device: str | None, num_batches: int) -> str:
@@ -289,7 +290,6 @@ def _train(setting: Setting, model: Any, batches: Iterator[Moved], stages: dict[
         steps.append(Step(begin, moment(device)))
         del moved, x, edges, y, loss
     measure(steps, stages)
-    stages["device bytes"] = peak_device_bytes(device)
 
 
 # Work of a turn, which gets stages last.

@@ -22,19 +22,20 @@ from typing import Any, NamedTuple
 import torch
 
 from device_runs import Setting, Work, digest_of, train_from_disk, train_in_memory, train_pyg
-from devices import NO_GPU, add_device_options, is_there, name_of
+from devices import NO_GPU, add_device_options, is_there, name_of, take_turn_on
 from diskhop.budget import format_bytes, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.errors import DiskhopError
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
 from loader import has_pyg_sampler
-from turns import Turn, take_turn
+from turns import Turn
 from workloads import BATCH_SIZE, DEFAULT_FOLDER, HIDDEN, WORKLOADS, find_dataset
 
 STORES = "packed,belady,static,shared,auto"
 MOST_WAITING = 0.05
-# Below this a small graph's batches do not fit.
-_LEAST_MEMORY = parse_bytes("700MB")
+# Of a run: loaders with many threads need more than W's memory.
+_LEAST_MEMORY, _MEMORY = parse_bytes("1500MB"), parse_bytes("3GB")
 
 
 class Size(NamedTuple):
@@ -50,7 +51,7 @@ _FULL = Size(WORKLOADS["W"].num_nodes, 40, STORES)
 
 
 class Way(NamedTuple):
-    """A row of the table: a run in a process of its own. must_not_wait: whether the claim is about it."""
+    """A row of the table. must_not_wait: whether the claim is about it."""
 
     name: str
     work: Work
@@ -114,7 +115,7 @@ def compare_losses(setting: Setting, epochs: int) -> dict[str, list[float]]:
     runs = {"device": (setting, 0), "CPU": (cpu, 0), "CPU, other seed": (cpu, 1)}
     found = {}
     for name, (each, seed) in runs.items():
-        stages = take_turn(train_from_disk, each, "direct", 0, epochs, seed).stages
+        stages = take_turn_on(torch.device(each.device), train_from_disk, each, "direct", 0, epochs, seed).stages
         found[name] = [stages[f"loss {epoch}"] for epoch in range(epochs)]
     return found
 
@@ -128,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batches", type=int, help="per epoch; default: 40; quick: 12")
     parser.add_argument("--batch-size", type=int, default=BATCH_SIZE)
     parser.add_argument("--hidden", type=int, default=HIDDEN)
-    parser.add_argument("--memory", help="budget; default: W's, scaled")
+    parser.add_argument("--memory", help="budget; default: 3GB for 4000000 nodes, at least 1500MB")
     parser.add_argument("--device-memory", help="bytes of rows on the device; default: a quarter of the table")
     parser.add_argument("--threads", type=int, default=0, help="default: those of diskhop train")
     parser.add_argument("--epochs", type=int, default=3, help="of the losses; 0: do not compare them")
@@ -149,9 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     setting = Setting(
         path=dataset.path,
         device=options.device,
-        memory_bytes=parse_bytes(options.memory)
-        if options.memory
-        else max(_LEAST_MEMORY, int(scale * parse_bytes(workload.memory))),
+        memory_bytes=parse_bytes(options.memory) if options.memory else max(_LEAST_MEMORY, int(scale * _MEMORY)),
         cache_bytes=int(scale * workload.cache_bytes),
         fanout=workload.fanouts,
         batch_size=options.batch_size,
@@ -179,11 +178,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         document["digests"] = {}
         for store in stores:
             for num_bytes in dict.fromkeys((0, device_bytes)):
-                is_equal = digest_of(setting, store, num_bytes, options.device, options.digests) == expected
+                try:
+                    is_equal = digest_of(setting, store, num_bytes, options.device, options.digests) == expected
+                    said = "bit-identical to the CPU's: met" if is_equal else "differ from the CPU's: MISSED"
+                except DiskhopError as error:
+                    is_equal, said = False, str(error)
                 met &= is_equal
                 document["digests"][f"{store} {num_bytes}"] = is_equal
                 rows = f", {format_bytes(num_bytes)} on the device" if num_bytes else ""
-                said = "bit-identical to the CPU's: met" if is_equal else "differ from the CPU's: MISSED"
                 out(f"{options.digests} batches of {store}{rows}: {said}")
     if not has_pyg_sampler():
         out("PyG's NeighborLoader needs pyg-lib or torch-sparse, which are not installed: our store 'memory' stands in")
@@ -194,7 +196,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     document["ways"] = {}
     for way in ways_of(setting, stores, device_bytes):
-        turn = take_turn(way.work, *way.arguments)
+        try:
+            turn = take_turn_on(device, way.work, *way.arguments)
+        except DiskhopError as error:
+            met = False
+            out(f"{way.name:42}{error}")
+            continue
         document["ways"][way.name] = asdict(turn)
         out(shown(way, turn))
         if way.must_not_wait:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
+
+from turns import Turn, peak_rss_bytes
 
 # Calls per measurement: a kernel is launched while the one before runs, as in training.
 _CALLS = 10
@@ -98,6 +102,31 @@ def host_copy_rate(device: torch.device, num_bytes: int, repeats: int) -> float:
     return time_calls(lambda: target.copy_(source, non_blocking=True), device, repeats).rate(num_bytes)
 
 
-def peak_device_bytes(device: torch.device) -> int:
-    """Return the most memory of a device that tensors of this process had; 0 for the CPU."""
-    return 0 if device.type == "cpu" else torch.cuda.max_memory_allocated(device)
+def take_turn_on(device: torch.device, work: Callable[..., None], *arguments: Any) -> Turn:
+    """Run work(*arguments, stages) in this process, which has started CUDA; see turns.take_turn().
+
+    Peaks are of the turn: resident memory, which includes what libraries keep, and `device bytes` of the stages.
+    """
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    Path("/proc/self/clear_refs").write_text("5")  # The peak from here on.
+    before, begin = _bytes_moved(), time.perf_counter()
+    stages: dict[str, float] = {}
+    work(*arguments, stages)
+    after = _bytes_moved()
+    stages["device bytes"] = 0 if device.type == "cpu" else torch.cuda.max_memory_allocated(device)
+    return Turn(
+        seconds=time.perf_counter() - begin,
+        peak_rss_bytes=peak_rss_bytes(),
+        bytes_read=after[0] - before[0],
+        bytes_written=after[1] - before[1],
+        stages=stages,
+    )
+
+
+def _bytes_moved() -> tuple[int, int]:
+    """Return the bytes that this process has read from the disk and written to it."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["read_bytes"]), int(counts["write_bytes"])

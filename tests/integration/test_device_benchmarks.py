@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import device_assembly
 import device_hops
 import device_training
-from turns import Turn
 
 
-def _take_turn_here(work: Callable[..., None], *arguments: Any) -> Turn:
-    stages: dict[str, float] = {}
-    work(*arguments, stages)
-    return Turn(seconds=1.0, peak_rss_bytes=1, bytes_read=0, bytes_written=0, stages=stages)
-
-
-def test_training_compares_batches_losses_and_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(device_training, "take_turn", _take_turn_here)
+def test_training_compares_batches_losses_and_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {"nodes": 600, "batches": 4, "batch-size": 10, "hidden": 4, "epochs": 1, "digests": 2, "threads": 1}
     options = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
     options += ["--stores", "packed,auto", "--memory", "60MB", "--dir", str(tmp_path), "--device", "cpu", "--json"]
@@ -52,10 +40,7 @@ def test_assembly_times_every_kernel_beside_torch_and_pyg(capsys: pytest.Capture
     assert all(line["pyg"] is not None for line in lines[4:])
 
 
-def test_hop_tables_are_read_and_trained_from_every_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(device_hops, "take_turn", _take_turn_here)
+def test_hop_tables_are_read_and_trained_from_every_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {"rows": 60, "batch-size": 10, "epochs": 2, "models": "sign", "dir": tmp_path, "device": "cpu"}
     options = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
     assert device_hops.main([*options, "--json"]) == 0

@@ -49,10 +49,13 @@ class NeighborLists:
         Edges of a row stay in the order of their lists, so that its gradient is added in one order. num_rows: of all
         rows that lists may name.
         """
-        order = torch.sort(self.sources, stable=True).indices
-        indptr = starts_of(torch.bincount(self.sources, minlength=num_rows))
+        # Searches wait for nothing: counts of rows would come to the CPU first.
+        ordered, order = torch.sort(self.sources, stable=True)
+        rows = torch.arange(num_rows + 1, dtype=ordered.dtype, device=ordered.device)
+        indptr = torch.searchsorted(ordered, rows, out_int32=True)
+        lists = torch.searchsorted(self.indptr, order.int(), right=True, out_int32=True) - 1
         weights = None if self.weights is None else self.weights[order]
-        return NeighborLists(indptr, self.list_of_edge()[order].int(), weights, self.own_weights)
+        return NeighborLists(indptr, lists, weights, self.own_weights)
 
 
 def starts_of(counts: Tensor) -> Tensor:
