@@ -36,21 +36,23 @@ WORDS = (
 
 
 NUM_HOP_KILLS = 5
+# Each is committed to disk: most of what an epoch of so few nodes takes.
+NUM_HOP_EPOCHS = 100
 HOP_OPTIONS: dict[str, Any] = {
     "model": "sign",
     "hops": 2,
     "placement": "memory",
     "hidden": 16,
     "batch_size": 20,
-    "epochs": 1500,
+    "epochs": NUM_HOP_EPOCHS,
     "patience": 0,
     "memory_bytes": 200_000_000,
     "engine": "threads",
     "matmul": "blas",
 }
 HOP_WORDS = (
-    "--model sign --hops 2 --placement memory --hidden 16 --batch-size 20 --epochs 1500 --patience 0 --memory 200MB "
-    "--engine threads --matmul blas --threads 2"
+    f"--model sign --hops 2 --placement memory --hidden 16 --batch-size 20 --epochs {NUM_HOP_EPOCHS} --patience 0 "
+    "--memory 200MB --engine threads --matmul blas --threads 2"
 )
 
 
