@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from diskhop.config.options import option_fields
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_lists import EdgeLists
 from diskhop.errors import BudgetError, ConfigError
+from diskhop.io.locks import is_at
 from diskhop.protocols import NodeRows
+from diskhop.runtime.tasks import WorkFolder
 from diskhop.sampling.edge_split.blocks import EdgeBlock, read_edges
 from diskhop.sampling.edge_split.rules import TEST, TRAIN, VALID, count_edges, draw_rule, pair_keys
 from diskhop.sampling.edge_split.split import EdgeSplit, open_split, plan_split
@@ -116,6 +119,25 @@ def test_other_numbers_draw_other_splits_and_the_same_number_the_same_bytes(tmp_
     again = split_of(dataset)
     assert again.path == first.path
     assert folder_bytes(again.path) == before
+
+
+def test_of_two_that_find_damage_one_writes_the_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = graph(tmp_path, random_edges())
+    path = split_of(dataset).path
+    whole = (path / "test.bin").read_bytes()
+    (path / "test.bin").write_bytes(b"damaged")
+    before = os.open(path, os.O_RDONLY)
+
+    def lock_after_another(work: WorkFolder) -> None:
+        """The other has found the same damage, and is done when this one may write."""
+        (path / "test.bin").write_bytes(whole)
+        lock(work)
+
+    lock = WorkFolder.lock
+    monkeypatch.setattr(WorkFolder, "lock", lock_after_another)
+    assert len(split_of(dataset).links[TEST])
+    assert is_at(before, path), "it is not removed under the other"
+    os.close(before)
 
 
 def test_numbers_are_of_the_datasets_edges_and_ascend(tmp_path: Path) -> None:

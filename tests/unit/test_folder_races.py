@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from diskhop.derived.make import make_derived, make_once
 from diskhop.errors import BusyError, DestinationError, ReadError
 from diskhop.io import locks
 from diskhop.io.atomic import make_directories, write_file
-from diskhop.io.destinations import FolderKind, StagedDirectory
+from diskhop.io.destinations import FolderKind, StagedDirectory, new_file
 from diskhop.io.locks import keep_directory, lock_directory, shared_directory
 from diskhop.runtime.tasks import WorkFolder
 
@@ -49,8 +50,8 @@ def after_the_open(monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], object
     """Let another process act once, between the open and the lock of a folder by this one."""
     acts = [act]
 
-    def open_and_wait(path: Path, flags: int) -> int:
-        descriptor = os.open(path, flags)
+    def open_and_wait(path: Path, flags: int, *mode: int) -> int:
+        descriptor = os.open(path, flags, *mode)
         if acts:
             acts.pop()(path)
         return descriptor
@@ -180,6 +181,48 @@ def busy(tmp_path: Path) -> Iterator[Path]:
         assert writer.stdout.readline() == b"locked\n"
         yield folder
         writer.kill()
+
+
+@pytest.mark.parametrize("content", ["link", "file"])
+def test_what_is_no_folder_in_the_place_of_one_is_named(destination: Path, content: str) -> None:
+    partial = destination.with_name(".out.partial")
+    if content == "link":
+        partial.symlink_to(destination.with_name("nowhere"))
+    else:
+        partial.touch()
+    found = "a symbolic link to nothing" if content == "link" else "a file"
+    with pytest.raises(DestinationError, match=rf"out: \S*\.out\.partial is {found}; remove it with: rm "):
+        StagedDirectory(destination, KIND).__enter__()
+
+
+def test_of_two_writers_of_a_file_the_second_is_refused_and_harms_nothing(destination: Path) -> None:
+    with new_file(destination, overwrite=True) as partial:
+        partial.write_bytes(b"first")
+        with pytest.raises(BusyError, match=r"out: process \d+ is writing to it"):
+            new_file(destination, overwrite=True).__enter__()
+    assert destination.read_bytes() == b"first"
+
+
+class SecondWriter:
+    """An injector that lets another writer start to replace the same small file before a change of the first."""
+
+    def __init__(self, path: Path, change: str) -> None:
+        self._change = change
+        self.thread = threading.Thread(target=write_file, args=(path, b"second"))
+
+    def check(self, kind: str, path: str) -> None:
+        if kind == self._change and self.thread.ident is None:
+            self.thread.start()
+            self.thread.join(0.2)  # it waits, or it would be done
+
+
+@pytest.mark.parametrize("change", ["fsync", "rename"])
+def test_of_two_writers_of_a_small_file_both_succeed_and_the_last_remains(destination: Path, change: str) -> None:
+    second = SecondWriter(destination, change)
+    write_file(destination, b"first", second)
+    second.thread.join()
+    assert destination.read_bytes() == b"second"
+    assert [each.name for each in destination.parent.iterdir()] == ["out"]
 
 
 def test_the_work_folder_of_a_running_process_is_not_removed(busy: Path, destination: Path) -> None:

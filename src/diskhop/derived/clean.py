@@ -36,7 +36,7 @@ _KINDS = {
     r"merged-[0-9a-f]{8,}": "merged lists or columns of types",
     r"\.merged-[0-9a-f]{8,}\.work": "unfinished merged lists or columns",
     r"links-[0-9a-f]{16}": "split of edges",
-    r"\.links-[0-9a-f]{16}\.partial": "unfinished split of edges",
+    r"\.links-[0-9a-f]{16}\.(work|partial)": "unfinished split of edges",
     r"\.predicted-[0-9a-f]{8,}\.work": "unfinished prediction",
 }
 _FOREIGN = "not made by diskhop"

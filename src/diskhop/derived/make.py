@@ -36,16 +36,21 @@ def make_derived(
         work.remove()
 
 
-def make_once(folder: Path, make: Callable[[], object], progress: Progress = silent) -> bool:
+def make_once(
+    folder: Path,
+    make: Callable[[], object],
+    progress: Progress = silent,
+    is_there: Callable[[Path], bool] = Path.exists,
+) -> bool:
     """Make a folder unless it is there, or wait until another process has. Returns whether this one made it.
 
     make: creates the folder, whole. Raises what it raises, but for BusyError.
     """
-    while not folder.exists():
+    while not is_there(folder):
         try:
             make()
         except DestinationError as error:
-            if folder.exists():  # another process has just finished
+            if is_there(folder):  # another process has just finished
                 break
             if not isinstance(error, BusyError):
                 raise

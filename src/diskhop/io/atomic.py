@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 
 from diskhop.budget import format_bytes
 from diskhop.errors import DestinationError, DiskhopError, WriteError
+from diskhop.io.locks import locked_file
 
 _NEXT_STEPS = {
     errno.ENOSPC: "free some space or choose another destination",
@@ -147,11 +148,11 @@ def create_unsynced(path: Path, num_bytes: int, injector: Injector | None = None
 
 
 def write_file(path: Path, content: bytes, injector: Injector | None = None) -> None:
-    """Replace a small file atomically."""
+    """Replace a small file atomically, after another writer that is replacing it."""
     partial = path.with_name(f".{path.name}.partial")
     with destination_errors(path):
-        with removed_on_error(partial, injector):
-            announce(injector, "write", partial)
+        announce(injector, "write", partial)
+        with locked_file(partial), removed_on_error(partial, injector):
             partial.write_bytes(content)
             sync_file(partial, injector)
             rename(partial, path, injector)

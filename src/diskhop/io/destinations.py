@@ -29,7 +29,7 @@ from diskhop.io.atomic import (
     sync_directory,
     sync_file,
 )
-from diskhop.io.locks import is_at, lock_directory, lock_made_directory
+from diskhop.io.locks import is_at, lock_directory, lock_made_directory, locked_file
 
 _TAKEN = "already exists; replace it with --overwrite (in Python overwrite=True), or choose another destination"
 
@@ -77,13 +77,14 @@ def require_new_file(path: Path, *, overwrite: bool) -> None:
 def new_file(path: Path, *, overwrite: bool, injector: Injector | None = None) -> Iterator[Path]:
     """Yield a temporary path to write to; once the context ends without an error, the file is whole at `path`.
 
-    Raises DestinationError as require_new_file() does, and for a file that was created in the meantime.
+    Raises DestinationError as require_new_file() does, and for a file that was created in the meantime; BusyError for
+    one that another process is writing.
     """
     require_new_file(path, overwrite=overwrite)
     destination = resolve_destination(path)
     partial = destination.with_name(f".{destination.name}.partial")
     with destination_errors(path):
-        with removed_on_error(partial, injector):
+        with locked_file(partial, path), removed_on_error(partial, injector):
             yield partial
             sync_file(partial, injector)
             (rename if overwrite else rename_new)(partial, destination, injector)

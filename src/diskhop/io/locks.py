@@ -1,14 +1,15 @@
-"""Locks on folders, which the kernel releases when their process ends, however it ends."""
+"""Locks on folders and files, which the kernel releases when their process ends, however it ends."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from diskhop.errors import BusyError, ReadError
+from diskhop.errors import BusyError, DestinationError, ReadError
 
 
 def lock_directory(path: Path, shown: Path) -> int:
@@ -18,24 +19,22 @@ def lock_directory(path: Path, shown: Path) -> int:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = _lock_holder(os.fstat(descriptor))
+        _lock(descriptor, path, shown)
+    except BusyError:
         os.close(descriptor)
-        raise BusyError(
-            f"{shown}: {holder} is writing to it (in {path}); wait until it ends or choose another destination"
-        ) from None
-    except OSError:
-        pass  # A file system without locks: of two writers, the one that renames last is refused.
+        raise
     return descriptor
 
 
 def lock_made_directory(path: Path, shown: Path, make: Callable[[], object]) -> int:
     """Make a directory where there is none and lock it as lock_directory(), though others may remove it in between.
 
-    make: makes it, unless another process has in the meantime.
+    make: makes it, unless another process has in the meantime. Raises DestinationError for anything else at the path.
     """
     while True:
+        if path.is_file() or (path.is_symlink() and not path.exists()):
+            found = "a file" if path.is_file() else "a symbolic link to nothing"
+            raise DestinationError(f"{shown}: {path} is {found}; remove it with: rm {shlex.quote(str(path))}")
         make()
         with contextlib.suppress(FileNotFoundError):
             descriptor = lock_directory(path, shown)
@@ -44,8 +43,25 @@ def lock_made_directory(path: Path, shown: Path, make: Callable[[], object]) -> 
             os.close(descriptor)
 
 
+@contextlib.contextmanager
+def locked_file(path: Path, shown: Path | None = None) -> Iterator[None]:
+    """Make a file where there is none and lock it for the duration of a context, which may rename or remove it.
+
+    shown: destination to name in the BusyError while another writer has the file; None waits for the other writer.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(descriptor, path, shown)
+            if is_at(descriptor, path):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
 def is_at(descriptor: int, path: Path) -> bool:
-    """Return whether a path names the open directory, which another process may have removed before it was locked."""
+    """Return whether a path names the open file or directory, which may have been removed before it was locked."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -96,6 +112,19 @@ def _open_directory(path: Path) -> int:
         raise ReadError(
             f"{path}: cannot be opened: {error.strerror}; repeat the command, and it is made again"
         ) from error
+
+
+def _lock(descriptor: int, path: Path, shown: Path | None) -> None:
+    """Lock what is open for its only writer; see lock_directory() and locked_file()."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if shown is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BusyError(
+            f"{shown}: {_lock_holder(os.fstat(descriptor))} is writing to it (in {path}); "
+            "wait until it ends or choose another destination"
+        ) from None
+    except OSError:
+        pass  # A file system without locks: of two writers, the one that renames last is refused.
 
 
 def _lock_holder(status: os.stat_result) -> str:

@@ -36,6 +36,7 @@ from diskhop.io.atomic import Injector, remove_tree
 from diskhop.io.locks import SharedLock, keep_directory
 from diskhop.protocols import NodeIds
 from diskhop.runtime.progress import Progress, silent
+from diskhop.runtime.tasks import WorkFolder
 from diskhop.sampling.edge_split.blocks import block_bytes
 from diskhop.sampling.edge_split.given import read_given
 from diskhop.sampling.edge_split.rules import (
@@ -187,15 +188,26 @@ def open_split(
     Raises DestinationError, ReadError, BudgetError.
     """
     path = scratch_path(dataset.path, scratch) / f"links-{plan.key}"
-    was_there = path.exists()
-    with contextlib.suppress(FormatError, ReadError):
-        return _open(dataset, plan, path)
-    if was_there:
-        remove_tree(path, injector)
+
+    def find() -> EdgeSplit | None:
+        with contextlib.suppress(FormatError, ReadError):
+            return _open(dataset, plan, path)
+        return None
+
+    def make() -> None:
+        with WorkFolder(path, injector) as work:
+            work.lock()  # of those who found damage, one removes it
+            if find() is None:
+                remove_tree(path, injector)
+                write_split(path, _writer(dataset, plan, progress), facts, injector)
+            work.remove()
+
+    if (found := find()) is not None:
+        return found
     num_bytes = writing_bytes(dataset) if plan.target is None else typed_writing_bytes(dataset.topology)
     with budget.reserve("splitting edges", num_bytes + plan.rule.num_bytes):
         facts = {"dataset_hash": dataset.hash, "edges": list(plan.counts.edges), "split": plan.described}
-        make_once(path, lambda: write_split(path, _writer(dataset, plan, progress), facts, injector), progress)
+        make_once(path, make, progress, lambda _: find() is not None)
     return _open(dataset, plan, path)
 
 
