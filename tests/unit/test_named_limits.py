@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import torch
 
 import diskhop
 from diskhop.budget import Budget
+from diskhop.config.options import AUTO
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.loaders.neighbor import NeighborLoader
+from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan, predict_plan
 from diskhop.planning.simulation import prepares_ahead
 from diskhop.planning.workload import Workload
@@ -22,6 +25,7 @@ from diskhop.plans import SampledPlan
 from diskhop.protocols import Purpose, neighbor_spec
 from diskhop.sampling.cached_topology import cached_topology_bytes, list_bytes
 from diskhop.sampling.seeds import SeedSet
+from diskhop.stores.stores import STORES
 from tests.runs import small_graph
 
 DISK = assumed_disk_model()
@@ -85,18 +89,20 @@ def test_lists_take_exactly_the_memory_that_is_named(dataset: Dataset, workload:
     assert plan_of(dataset, workload, store="static", neighbor_cache_bytes=list_bytes(files)).topology == "memory"
 
 
-def test_the_smallest_budget_for_a_named_cache_of_lists_works(dataset: Dataset, workload: Workload) -> None:
-    with pytest.raises(BudgetError) as without_lists:
-        plan_of(dataset, workload, 1, store="direct")
-    smallest_bytes = without_lists.value.smallest_bytes
-    assert smallest_bytes is not None
-    for cache_bytes, topology in ((1_000_000, "cached"), (list_bytes(dataset.topology), "memory")):
-        wished: dict[str, Any] = {"store": "direct", "neighbor_cache_bytes": cache_bytes}
-        with pytest.raises(BudgetError, match="the smallest that works is --memory") as refused:
-            plan_of(dataset, workload, smallest_bytes, **wished)
+@pytest.mark.parametrize("store", [AUTO, *STORES])
+def test_the_smallest_budget_for_a_named_cache_of_lists_works(dataset: Dataset, workload: Workload, store: str) -> None:
+    """Whatever is too small is refused once: what the refusal names is enough for everything, the lists included."""
+    all_bytes = list_bytes(dataset.topology)
+    sizes = measure_batches(dataset, workload.seed_sets, 0)
+    # The parts of three processes are never a whole number of bytes.
+    for cache_bytes, num_processes in product((1, 100_000, all_bytes - 1, all_bytes), (1, 3)):
+        wished = replace(workload, store=store, neighbor_cache_bytes=cache_bytes, sizes=sizes)
+        with pytest.raises(BudgetError, match="--memory") as refused:
+            choose_plan(dataset, wished, Budget(1, num_processes), DISK)
         assert refused.value.smallest_bytes is not None
-        plan = plan_of(dataset, workload, refused.value.smallest_bytes, **wished)
-        assert plan.topology == topology
+        plan = choose_plan(dataset, wished, Budget(refused.value.smallest_bytes, num_processes), DISK)
+        assert plan.topology == ("memory" if cache_bytes == all_bytes else "cached")
+        assert plan.topology_cache_bytes in (0, cache_bytes)
 
 
 def test_lists_on_the_disk_are_predicted_to_be_read(dataset: Dataset, workload: Workload) -> None:

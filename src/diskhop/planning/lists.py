@@ -12,7 +12,7 @@ from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.sampling.cached_topology import cached_topology_bytes, list_bytes, room_for_lists
 from diskhop.sampling.columns import columns_bytes
 from diskhop.sampling.topology import topology_bytes
-from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES, StoreRoom
+from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES, NamedLists, StoreRoom
 from diskhop.system.memory import buffer_bytes
 
 # Threads that sample lists on the disk mostly wait for it, however few cores there are.
@@ -26,6 +26,23 @@ class ListsPlan(NamedTuple):
     cache_bytes: int = 0
 
 
+def named_lists(
+    files: TopologyFiles, sizes: BatchSizes, wished_bytes: int | None, num_threads: int, num_processes: int
+) -> NamedLists:
+    """Return the memory that plan_lists() takes at least. wished_bytes: see there. num_threads: that sample."""
+    if wished_bytes is None:
+        return NamedLists({}, frozenset())
+    if wished_bytes >= list_bytes(files):
+        lists = {"topology": topology_bytes(files, "memory"), **columns_bytes(files.columns, "memory")}
+        return NamedLists(lists, frozenset(lists))
+    lists = {
+        "topology": cached_topology_bytes(files, wished_bytes, num_processes),
+        "sampling": num_threads * sizes.hop_read_bytes,
+        **columns_bytes(files.columns, "cached"),
+    }
+    return NamedLists(lists, frozenset({"topology"}))
+
+
 def plan_lists(
     room: StoreRoom,
     files: TopologyFiles,
@@ -36,20 +53,17 @@ def plan_lists(
     """Take memory for the neighbour lists. More threads sample if lists stay on the disk: room.sampling_threads.
 
     most_bytes: memory for lists at most; the rest is worth more to rows. None: all that is left.
-    wished_bytes: bytes of the lists that stay in memory, as --neighbor-cache says; None: as many as fit.
-
-    Raises BudgetError, naming the smallest budget that works, if wished_bytes do not fit.
+    wished_bytes: bytes of the lists that stay in memory, as --neighbor-cache says; None: as many as fit. The room
+        has required named_lists().
     """
     columns = columns_bytes(files.columns, "memory")
     topology = topology_bytes(files, "memory")
     in_memory_bytes = topology + sum(columns.values())
     # Processes share the lists, and so give a part of their memory each.
     shared_by = room.num_processes
-    most_left_bytes = shared_by * room.left_bytes
+    most_left_bytes = room.left_of_all_bytes
     left_bytes = most_left_bytes if most_bytes is None else min(most_left_bytes, most_bytes)
     wishes_all = wished_bytes is not None and wished_bytes >= list_bytes(files)
-    if wishes_all:
-        room.require_also({"topology": topology, **columns}, shared=("topology", *columns))
     if wishes_all or (wished_bytes is None and in_memory_bytes <= left_bytes):
         room.shared |= {"topology", *columns}
         _take(room, topology, columns)
@@ -60,9 +74,6 @@ def plan_lists(
     others_bytes = STAGING_BYTES - SMALLEST_STAGING_BYTES + sum(columns.values())
     if wished_bytes is not None:
         others_bytes = sum(columns.values())
-        least = {"topology": cached_topology_bytes(files, wished_bytes, shared_by), **columns}
-        least["sampling"] = room.sampling_threads * sizes.hop_read_bytes
-        room.require_also(least, shared=("topology",))
     best = _share_reads(room, files, sizes, left_bytes - shared_by * others_bytes, wished_bytes)
     too_large = f"{format_bytes(in_memory_bytes)} do not fit next to two batches"
     if left_bytes < most_left_bytes:

@@ -22,7 +22,7 @@ from diskhop.pipeline.pinned import counts_accesses
 from diskhop.pipeline.sizes import rows_bytes
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.device_rows import ADDED, BYTES_PER_ROW, describe, on_device, place_on
-from diskhop.planning.lists import ListsPlan, plan_lists
+from diskhop.planning.lists import ListsPlan, named_lists, plan_lists
 from diskhop.planning.measure import disk_model
 from diskhop.planning.options import describe_division
 from diskhop.planning.workload import Workload, store_wishes
@@ -32,7 +32,7 @@ from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.samplers import lists_of
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
-from diskhop.stores.room import StoreRoom
+from diskhop.stores.room import NamedLists, StoreRoom
 from diskhop.stores.scanning import BYTES_PER_ROW_TO_JOIN
 from diskhop.stores.stores import store_kind
 from diskhop.system.memory import buffer_bytes, default_threads
@@ -163,6 +163,7 @@ class _StorePlanning:
             reserved=self._smallest_of_sampling(),
             sampling_threads=self._sampling_threads,
             take_lists=self._take_lists,
+            lists=self._named_lists(),
             shared=self._kind.shares | workload.held_once,
         )
         if self._table is None:
@@ -201,6 +202,14 @@ class _StorePlanning:
             "sorting ids": sizes.num_rows * BYTES_PER_ROW_TO_JOIN,
             **({"row addresses of the device": addresses_bytes} if addresses_bytes else {}),
         }
+
+    def _named_lists(self) -> NamedLists | None:
+        """Memory for neighbour lists that --neighbor-cache names."""
+        wished_bytes = self._workload.neighbor_cache_bytes
+        if self._workload.is_given:
+            return None
+        num_processes = self._budget.num_processes
+        return named_lists(self.files, self._sizes, wished_bytes, self._sampling_threads, num_processes)
 
     def _take_lists(self, room: StoreRoom) -> None:
         if self._workload.is_given:

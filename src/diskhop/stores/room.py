@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import Budget, format_bytes
@@ -63,6 +64,13 @@ class StoreWishes:
         return FEW_IN_FLIGHT if self.cache_bytes is None and self.prepared is None else MOST_IN_FLIGHT
 
 
+class NamedLists(NamedTuple):
+    """Memory for neighbour lists that the user has named: bytes by name, and the names of what all processes share."""
+
+    reserves: Mapping[str, int]
+    shared: frozenset[str]
+
+
 class StoreRoom:
     """Memory and reasons of a plan while a store divides them: first require(), then take().
 
@@ -87,6 +95,7 @@ class StoreRoom:
         reserved: Mapping[str, int],
         sampling_threads: int,
         take_lists: Callable[[StoreRoom], None],
+        lists: NamedLists | None = None,
         shared: Collection[str] = (),
     ) -> None:
         """Divide what a budget has left.
@@ -94,6 +103,7 @@ class StoreRoom:
         rows_bytes: bytes of the rows of a large batch. added_bytes: bytes that preparing it adds.
         reserved: bytes that every store needs, by name.
         take_lists: called once the smallest reservations are made; takes memory for neighbour lists.
+        lists: memory that it takes at least, if the user has named it.
         shared: see above.
         """
         self.sizes = sizes
@@ -109,15 +119,19 @@ class StoreRoom:
         self._added_bytes = added_bytes
         self._batch_bytes = self.block_bytes + rows_bytes
         self._take_lists = take_lists
+        self._lists = lists or NamedLists({}, frozenset())
         self._names: tuple[str, ...] = ()
-        # Bytes that were required, by name.
-        self._required: dict[str, int] = {}
         self.in_flight: BatchesInFlight
 
     @property
     def left_bytes(self) -> int:
         """Bytes that nothing has taken yet, of this process's part of the budget."""
         return self._left_bytes // self.num_processes
+
+    @property
+    def left_of_all_bytes(self) -> int:
+        """Bytes that nothing has taken yet, of the whole budget."""
+        return self._left_bytes
 
     @property
     def block_bytes(self) -> int:
@@ -157,9 +171,7 @@ class StoreRoom:
         self.reserved.update(smallest)
         self.reserved["mini-batches in flight"] = self.in_flight.num_bytes
         self.reserved["staging"] = SMALLEST_STAGING_BYTES
-        self._required = dict(self.reserved)
-        self._budget.require(self._required, self.shared)
-        self._left_bytes = self._budget.left_after(self.reserved, self.shared)
+        self._require(self.reserved)
         # Lists come first, because every batch draws from them; wide staging keeps the disk busy.
         self._take_lists(self)
         more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, self.left_bytes)
@@ -170,10 +182,15 @@ class StoreRoom:
 
         Raises BudgetError, naming the smallest budget that works.
         """
-        self._required = {**self.reserved, "feature stores": num_bytes}
-        self._budget.require(self._required, self.shared)
-        self._left_bytes = self._budget.left_after(self._required, self.shared)
+        self._require({**self.reserved, "feature stores": num_bytes})
         self._take_lists(self)
+
+    def _require(self, smallest: Mapping[str, int]) -> None:
+        """Note what bytes by name leave. Raises BudgetError if they do not fit together with named memory for lists."""
+        lists = self._lists
+        with_lists = {**smallest, **{name: smallest.get(name, 0) + more for name, more in lists.reserves.items()}}
+        self._budget.require(with_lists, self.shared | lists.shared)
+        self._left_bytes = self._budget.left_after(smallest, self.shared)
 
     def adopt(self, parts: Sequence[StoreRoom]) -> None:
         """Add up the batches in flight and the staging of the stores of node types, which divided require_parts()."""
@@ -185,14 +202,6 @@ class StoreRoom:
         """Add bytes that are left to a name."""
         self.reserved[name] = self.reserved.get(name, 0) + num_bytes
         self._left_bytes -= num_bytes * (1 if name in self.shared else self.num_processes)
-
-    def require_also(self, more: Mapping[str, int], shared: Collection[str] = ()) -> None:
-        """Raise BudgetError, naming the smallest budget that works, if more bytes by name do not fit as well.
-
-        shared: names of those of which all processes have one copy.
-        """
-        wanted = {**self._required, **{name: self._required.get(name, 0) + more[name] for name in more}}
-        self._budget.require(wanted, self.shared | set(shared))
 
     def grow_in_flight(self, most_in_flight: int) -> None:
         """Take memory for up to most_in_flight batches."""
