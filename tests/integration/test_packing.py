@@ -14,7 +14,7 @@ import pytest
 from diskhop.budget import Budget
 from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.errors import ConfigError, FormatError
+from diskhop.errors import BudgetError, ConfigError, FormatError
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
@@ -212,6 +212,26 @@ def test_a_named_disk_bounds_a_layout_that_is_found(dataset: Dataset, tmp_path: 
     told = Told()
     run_losses(dataset, store="packed", scratch=str(tmp_path), epochs=1, callbacks=[told])
     assert any(f"packed in {larger.path}" in reason for reason in told.reasons)
+
+
+def test_a_layout_that_memory_has_no_room_for_hides_no_smaller_one(dataset: Dataset, tmp_path: Path) -> None:
+    """The larger one has more epochs, and would be preferred."""
+    smallest_bytes = {}
+    layouts = {}
+    for cache_bytes, epochs in ((400_000, 3), (2_000, 2)):
+        layout = pack_small(dataset, tmp_path, cache_bytes=cache_bytes, epochs=epochs).layout
+        config, _, task = resolve_config(dataset, {**OPTIONS, "store": "packed", "cache_bytes": 0})
+        assert isinstance(config, SampledConfig)
+        workload = training_workload(config, task.seeds, task.held, dataset.num_nodes)
+        with pytest.raises(BudgetError) as refused:
+            choose_plan(dataset, replace(workload, prepared=layout), Budget(1))
+        assert refused.value.smallest_bytes is not None
+        smallest_bytes[cache_bytes], layouts[cache_bytes] = refused.value.smallest_bytes, layout.path
+    assert smallest_bytes[2_000] < smallest_bytes[400_000]
+    for memory_bytes, cache_bytes in ((smallest_bytes[400_000], 400_000), (smallest_bytes[400_000] - 1, 2_000)):
+        options = {**OPTIONS, "store": "packed", "cache_bytes": 0, "epochs": 3, "memory_bytes": memory_bytes}
+        result = train(dataset, **{**options, "scratch": str(tmp_path)}).result
+        assert result["plan"]["layout"] == str(layouts[cache_bytes])
 
 
 def test_a_dataset_made_again_has_no_use_for_an_old_layout(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from diskhop.protocols import NodeRows, Purpose, SampledBatch, neighbor_spec
 from diskhop.sampling.given_samples import require_given
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.packed.kind import KIND
-from diskhop.stores.packed.layout import Layout, open_layout
+from diskhop.stores.packed.layout import Layout, read_layout
 from diskhop.stores.packed.pack_file import open_pack_file
 
 # Ids and positions of 4 bytes in a record have 8 in memory.
@@ -147,10 +148,14 @@ def _open_layout(data: Dataset, folder: Path) -> Layout:
     table = data.features()
     if table is None or data.has_several_types:
         raise ConfigError(f"{data.path}: has no table of features that a layout could be of; use NeighborLoader")
-    layout = open_layout(folder, table)
+    layout = read_layout(folder)
     require_given(layout.samples, folder)
     if layout.samples["dataset_hash"] != data.hash:
-        raise ConfigError(f"{folder}: was packed for another version of {data.path}; pack again with 'diskhop pack'")
+        raise ConfigError(
+            f"{folder}: was packed for another dataset than {data.path}, or for another version of it; "
+            f"pack again with: diskhop pack {quote(str(data.path))} --samples FOLDER"
+        )
+    layout.check(table)
     return layout
 
 

@@ -149,7 +149,8 @@ def _rank_stores(
 def _rank_nodes(dataset: Dataset, config: SampledConfig, task: NodeTask, processes: int) -> Ranking[SampledPlan]:
     def describe(own: SampledConfig) -> tuple[Dataset, Workload]:
         graph, _ = with_clusters(dataset, own, Budget(own.memory_bytes))
-        return graph, find_packed(graph, own, sampled_workload(graph, own, task), task.seeds.train)
+        budget = Budget(own.memory_bytes, processes)
+        return graph, find_packed(graph, own, sampled_workload(graph, own, task), task.seeds.train, budget)
 
     return _rank_stores(dataset, config, processes, describe)
 

@@ -23,9 +23,11 @@ from diskhop.nn.models import HOP_MODELS, LAYERS
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pack_ahead import Packed, pack_epochs
 from diskhop.pipeline.pack_steps import Samples
+from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan, predict_plan
 from diskhop.planning.simulation import prepares_ahead
-from diskhop.planning.workload import Workload
+from diskhop.planning.store_plan import plan_store
+from diskhop.planning.workload import Workload, for_store
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows
 from diskhop.run_files import HOP, NODE
@@ -38,7 +40,7 @@ from diskhop.runs.source import find_run_source
 from diskhop.runtime.executors import open_executor
 from diskhop.runtime.jobs import Executor, Share, SharedArray
 from diskhop.stores.packed.kind import KIND
-from diskhop.stores.packed.layout import Layout, open_layout
+from diskhop.stores.packed.layout import Layout, read_layout
 from diskhop.stores.stores import STORES
 
 
@@ -107,12 +109,12 @@ def prepare(
     It pays where one epoch's samples are reused, and where --disk has room for all epochs. Raises as choose_plan() and
     pack_epochs().
     """
-    layout: Layout | None = None
+    layouts: list[Layout] = []
     reasons: list[str] = []
     is_packable = dataset.features() is not None and _packs(config) and not workload.device_bytes
     if (config.store == AUTO or _prepares(config.store)) and is_packable:
-        layout, reasons = _find_layout(dataset, config, samples)
-    plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
+        layouts, reasons = _find_layouts(dataset, config, samples)
+    plan, layout = _plan_with(dataset, workload, budget, layouts, reasons)
     if plan.predicted is None:
         plan = predict_plan(dataset, workload, plan, budget)
     if not _prepares(plan.store) or dataset.features() is None:
@@ -121,8 +123,8 @@ def prepare(
     if layout is None and _packs(config) and prepares_ahead(workload, plan):
         # Other processes wait for one to pack, and leave it their memory.
         whole = budget if budget.num_processes == 1 else Budget(budget.total_bytes)
-        layout = _pack(dataset, config, workload, plan, whole, samples, callback).layout
-        plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
+        packed = _pack(dataset, config, workload, plan, whole, samples, callback)
+        plan, layout = _plan_with(dataset, workload, budget, [packed.layout], reasons)
         # Packing is done and would cost nothing now; the run was chosen by what it cost.
         plan = replace(plan, predicted=chosen.predicted, rejected=chosen.rejected)
     if layout is not None:
@@ -141,25 +143,40 @@ def _prepares(store: str) -> bool:
     return store in STORES and STORES[store].find_prepared is not None
 
 
-def find_packed(dataset: Dataset, config: SampledConfig, workload: Workload, train_rows: NodeRows) -> Workload:
-    """Return the workload with the epochs that were packed before, if any."""
-    return replace(
-        workload, prepared=_find_layout(dataset, config, run_samples(config, train_rows, dataset.num_nodes))[0]
-    )
+def find_packed(
+    dataset: Dataset, config: SampledConfig, workload: Workload, train_rows: NodeRows, budget: Budget
+) -> Workload:
+    """Return the workload with the epochs that were packed before, if any that fit the budget."""
+    layouts, reasons = _find_layouts(dataset, config, run_samples(config, train_rows, dataset.num_nodes))
+    return _with_layout(dataset, workload, budget, layouts, reasons)
 
 
 def _plan_with(
-    dataset: Dataset, workload: Workload, budget: Budget, layout: Layout | None, reasons: list[str]
+    dataset: Dataset, workload: Workload, budget: Budget, layouts: Sequence[Layout], reasons: list[str]
 ) -> tuple[SampledPlan, Layout | None]:
-    """Return a plan and the layout it uses; `reasons` gets a line where the layout does not fit the budget."""
-    try:
-        plan = choose_plan(dataset, replace(workload, prepared=layout), budget)
-    except BudgetError as error:
-        if layout is None:
-            raise
-        reasons.append(f"{layout.path} is not used: {error}")
-        return _plan_with(dataset, workload, budget, None, reasons)
-    return plan, layout if plan.share.layout else None
+    """Return a plan and the layout it uses, the first that fits. reasons: gets a line for each that does not fit."""
+    workload = _with_layout(dataset, workload, budget, layouts, reasons)
+    plan = choose_plan(dataset, workload, budget)
+    return plan, next((layout for layout in layouts if str(layout.path) == plan.share.layout), None)
+
+
+def _with_layout(
+    dataset: Dataset, workload: Workload, budget: Budget, layouts: Sequence[Layout], reasons: list[str]
+) -> Workload:
+    """Return the workload with the first layout that fits the budget; reasons: see _plan_with()."""
+    if layouts and workload.sizes is None:
+        workload = replace(workload, sizes=measure_batches(dataset, workload.seed_sets, workload.seed))
+    for layout in layouts:
+        prepared = replace(workload, prepared=layout)
+        try:
+            plan_store(dataset, for_store(prepared, KIND), KIND.name, budget)
+        except BudgetError as error:
+            reasons.append(f"{layout.path} is not used: {error}")
+            continue
+        except ConfigError:
+            pass  # not about the layout: choose_plan() raises it, or compares other stores
+        return prepared
+    return workload
 
 
 def pack(
@@ -206,11 +223,12 @@ def pack(
     workload = training_workload(resolved, task.seeds, task.held, opened.num_nodes)
     samples = run_samples(resolved, task.seeds.train, opened.num_nodes)
     if opened.features() is not None:
-        layout, _ = _find_layout(opened, resolved, samples)
-        # A larger --disk than the layout was made for may pack without shared rows.
-        is_enough = layout is not None and (resolved.disk_bytes == 0 or not layout.has_shared_rows)
-        if layout is not None and is_enough and len(layout.epochs) >= len(samples.epochs):
-            return Packed(layout, [])
+        layouts, _ = _find_layouts(opened, resolved, samples)
+        for layout in layouts:
+            # A larger --disk than the layout was made for may pack without shared rows.
+            is_enough = resolved.disk_bytes == 0 or not layout.has_shared_rows
+            if is_enough and len(layout.epochs) >= len(samples.epochs):
+                return Packed(layout, [])
     plan = choose_plan(opened, workload, budget)
     callback.planned(plan)
     with open_executor(
@@ -254,26 +272,28 @@ def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:
     return epoch is not None and epoch.num_batches >= num_batches
 
 
-def _find_layout(dataset: Dataset, config: SampledConfig, samples: Samples) -> tuple[Layout | None, list[str]]:
-    """Return the layout with most of a run's epochs, and why others are not used.
+def _find_layouts(dataset: Dataset, config: SampledConfig, samples: Samples) -> tuple[list[Layout], list[str]]:
+    """Return the layouts that a run can use, those with most of its epochs first, and why others are not used.
 
-    Of equals the one with the shortest segments, which reads the fewest unwanted bytes. --cache and --disk bound what
-    a layout keeps in memory and takes on the disk.
+    Of equals those with the shortest segments first, which read the fewest unwanted bytes. --cache and --disk bound
+    what a layout keeps in memory and takes on the disk.
     """
     table = dataset.features()
     assert table is not None
     manifests = sorted(scratch_path(dataset.path, config.scratch).glob(f"packed-*/{LAYOUT_FILE}"))
     # Hashing an epoch's order costs more than all else here, so only where there are layouts.
     settings = [samples.settings(dataset, epoch) for epoch in samples.epochs] if manifests else []
-    best: tuple[int, int, Layout] | None = None
+    found: list[tuple[int, Layout]] = []
     reasons = []
     for manifest in manifests:
         try:
-            layout = open_layout(manifest.parent, table)
+            layout = read_layout(manifest.parent)
+            num_found = sum(_has(layout, each, samples.num_batches) for each in settings)
+            if num_found:
+                layout.check(table)
         except (FormatError, ReadError) as error:
             reasons.append(f"{manifest.parent} is not used: {error}")
             continue
-        num_found = sum(_has(layout, each, samples.num_batches) for each in settings)
         held_bytes = layout.num_held * layout.row_bytes
         if num_found == 0:
             reasons.append(f"{layout.path} is not used: its batches have {layout.differing(settings[0])}")
@@ -284,6 +304,7 @@ def _find_layout(dataset: Dataset, config: SampledConfig, samples: Samples) -> t
             needed = f"{format_bytes(layout.num_bytes)}, --disk {format_bytes(config.disk_bytes)}"
             enough = f"use --disk {-(-layout.num_bytes // 1_000_000)}MB to train from it"
             reasons.append(f"{layout.path} is not used: it takes {needed}; {enough}")
-        elif best is None or (num_found, -layout.longest_segment) > best[:2]:
-            best = num_found, -layout.longest_segment, layout
-    return (None if best is None else best[2]), reasons
+        else:
+            found.append((num_found, layout))
+    found.sort(key=lambda each: (-each[0], each[1].longest_segment))
+    return [layout for _, layout in found], reasons

@@ -93,6 +93,18 @@ class Layout:
         """Batches that share rows at most."""
         return max(epoch.segment for epoch in self.epochs)
 
+    def check(self, table: Table) -> None:
+        """Raise FormatError for rows of another size than its dataset's, and for files of another length."""
+        if self.row_bytes != table.row_bytes:
+            raise FormatError(
+                f"{self.path / LAYOUT_FILE}: has rows of {self.row_bytes} bytes, not {table.row_bytes}; {_REMEDY}"
+            )
+        for epoch in self.epochs:
+            file = self.epoch_path(epoch.epoch)
+            num_bytes = file.stat().st_size if file.exists() else 0
+            if num_bytes != epoch.num_bytes:
+                raise FormatError(f"{file}: has {num_bytes} bytes, not {epoch.num_bytes}; {_REMEDY}")
+
     def find_epoch(self, settings: TraceSettings) -> PackedEpoch | None:
         """Return the epoch with these batches; None if it is not here."""
         wanted = settings_as_json(settings)
@@ -169,19 +181,17 @@ def encode_layout(layout: Layout) -> bytes:
 
 
 def open_layout(path: Path, table: Table) -> Layout:
-    """Read a layout's manifest. Raises ReadError, and FormatError if it is damaged or has rows of another size."""
-    manifest = path / LAYOUT_FILE
-    content = read_manifest(manifest, VERSION, "a packed layout", _REMEDY)
-    epochs = tuple(PackedEpoch(**epoch) for epoch in content.pop("epochs"))
-    layout = Layout(path=path, epochs=epochs, **content)
-    if layout.row_bytes != table.row_bytes:
-        raise FormatError(f"{manifest}: has rows of {layout.row_bytes} bytes, not {table.row_bytes}; {_REMEDY}")
-    for epoch in epochs:
-        file = layout.epoch_path(epoch.epoch)
-        num_bytes = file.stat().st_size if file.exists() else 0
-        if num_bytes != epoch.num_bytes:
-            raise FormatError(f"{file}: has {num_bytes} bytes, not {epoch.num_bytes}; {_REMEDY}")
+    """Read a layout, checked as Layout.check() does. Raises ReadError and FormatError."""
+    layout = read_layout(path)
+    layout.check(table)
     return layout
+
+
+def read_layout(path: Path) -> Layout:
+    """Read a layout's manifest; it may be another dataset's. Raises ReadError and FormatError."""
+    content = read_manifest(path / LAYOUT_FILE, VERSION, "a packed layout", _REMEDY)
+    epochs = tuple(PackedEpoch(**epoch) for epoch in content.pop("epochs"))
+    return Layout(path=path, epochs=epochs, **content)
 
 
 def _epoch_of(wanted: Mapping[str, object]) -> tuple[object, ...]:
