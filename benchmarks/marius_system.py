@@ -85,20 +85,26 @@ class PartitionBuffer(GatheringStore):
     def _read_rows(self, ids: NodeIds, out: Bytes) -> FetchCounts:
         counts = FetchCounts(rows_requested=len(ids), rows_hit=len(ids), bytes_needed=out.nbytes)
         partitions = ids // self._num_nodes
-        needed = np.unique(partitions).tolist()
-        missing = [each for each in needed if each not in self._slot_of]
-        for each in needed:
+        # Resident ones first, so that a batch of more partitions than fit reads each once.
+        needed = sorted(np.unique(partitions).tolist(), key=lambda each: each not in self._slot_of)
+        for group in (needed[first : first + NUM_RESIDENT] for first in range(0, len(needed), NUM_RESIDENT)):
+            self._make_resident(group, partitions, counts)
+            slots = np.zeros(max(group) + 1, np.int64)
+            slots[group] = [self._slot_of[each] for each in group]
+            chosen = np.flatnonzero(np.isin(partitions, group))
+            places = slots[partitions[chosen]] * self._num_nodes + ids[chosen] % self._num_nodes
+            counts.bytes_copied += copy_rows(self._rows, places, out, chosen, self._threads)
+        return counts
+
+    def _make_resident(self, group: list[int], partitions: NodeIds, counts: FetchCounts) -> None:
+        """Load those of a group of partitions that are not resident. partitions: of each requested row."""
+        missing = [each for each in group if each not in self._slot_of]
+        for each in group:
             if each not in missing:
                 self._slot_of.move_to_end(each)
         for each in missing:
             self._load(each, counts)
             counts.rows_hit -= int(np.count_nonzero(partitions == each))
-        slots = np.zeros(int(partitions.max(initial=0)) + 1, np.int64)
-        for each in needed:
-            slots[each] = self._slot_of[each]
-        places = slots[partitions] * self._num_nodes + ids % self._num_nodes
-        counts.bytes_copied += copy_rows(self._rows, places, out, None, self._threads)
-        return counts
 
     def _load(self, partition: int, counts: FetchCounts) -> None:
         """Read a partition in place of the one that was needed longest ago."""

@@ -86,4 +86,9 @@ def test_a_partition_replaces_the_one_needed_longest_ago(tmp_path: Path) -> None
     # Partition 2 is the first to leave, for 9, and partition 0 replaces nothing that is needed later.
     assert filled == [40, 0, 5, 0, 10]
     assert len(store.load_seconds) == 6
+    # A batch of more partitions than are resident takes turns: 0, 1 and 9 leave last.
+    ids = np.array([94, 0, 10, 20, 30, 40, 50, 60, 11])
+    out, counts = _fetch(store, ids)
+    np.testing.assert_array_equal(out, values[ids])
+    assert (counts.rows_filled, counts.rows_hit) == (40, 5)
     store.close()
