@@ -19,9 +19,10 @@ from torch_geometric.loader import RandomNodeLoader
 import diskhop
 from diskhop.cli import run
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError, FormatError, SourceError
+from diskhop.errors import BudgetError, ConfigError, FormatError, SourceError
 from diskhop.loaders.packed import PackedLoader
 from diskhop.loaders.pyg_stores import PygStores
+from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.pack_samples import pack_samples
 
 NUM_NODES, NUM_EDGES, DIM = 300, 2000, 7
@@ -145,7 +146,7 @@ def changed(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Callab
         (changed("edge_index", lambda edges: edges - 1), "edge_index must have places in nodes"),
         (changed("edge_index", lambda edges: edges[::-1]), "is not in the graph, or not as often"),
         (changed("edge_index", lambda edges: np.c_[edges, edges]), "is not in the graph, or not as often"),
-        (changed("nodes", lambda ids: ids.astype(object)), "is no file of plain arrays"),
+        (changed("nodes", lambda ids: ids.astype(object)), "is no file of plain arrays (nodes has Python objects); "),
         (lambda arrays: {**arrays, "num_sampled_nodes": np.array([1, 1])}, "has no array 'num_sampled_edges'"),
         (
             lambda arrays: {**arrays, "num_sampled_nodes": np.array([1, 1]), "num_sampled_edges": np.array([1])},
@@ -189,11 +190,48 @@ def test_a_wrong_file_is_refused_in_one_line_before_anything_is_written(
     assert not (tmp_path / "scratch").exists()
 
 
+def test_a_file_that_memory_has_no_room_for_is_not_read(plain: Dataset, tmp_path: Path) -> None:
+    """The sizes of its arrays are in their headers: a small file may have large ones."""
+    (tmp_path / "samples").mkdir()
+    edges = np.zeros((2, 200_000), np.int64)
+    for number, seeds in enumerate((np.arange(1), np.arange(2))):
+        arrays: dict[str, Any] = {"seeds": seeds, "nodes": seeds, "edge_index": edges[:, : number * 200_000]}
+        np.savez_compressed(tmp_path / "samples" / f"{number}.npz", **arrays)
+    message = r"1.npz: takes 38 MB of memory to read, --memory 30 MB leaves 30 MB; use --memory 39MB or more, or save"
+    with pytest.raises(BudgetError, match=message):
+        pack_samples(plain, tmp_path / "samples", **{**LIMITS, "memory": "30MB"})
+    with pytest.raises(SourceError, match=r"1.npz: edge 0 -> 0 is not in the graph, or not as often"):
+        pack_samples(plain, tmp_path / "samples", **{**LIMITS, "memory": "39MB"})
+
+
+def test_a_file_that_changes_while_others_are_packed_is_refused(plain: Dataset, graph: Data, tmp_path: Path) -> None:
+    """The batches that are packed are those that the layout is found by."""
+    save(tmp_path / "samples", 0, a_batch(graph))
+
+    class Changing(Callback):
+        """Saves another batch once all are checked."""
+
+        def planned(self, plan: Any) -> None:
+            batch = a_batch(graph)
+            save(tmp_path / "samples", 0, {**batch, "edge_index": batch["edge_index"][:, :-1]})
+
+    with pytest.raises(SourceError, match=r"batch-0.npz: has changed since it was checked; run the same command again"):
+        pack_samples(plain, tmp_path / "samples", scratch=tmp_path / "scratch", callbacks=[Changing()], **LIMITS)
+
+
 def test_files_that_are_no_archives_and_folders_without_them_are_refused(plain: Dataset, tmp_path: Path) -> None:
     for content in (b"", b"PK not an archive"):
         (tmp_path / "batch-0.npz").write_bytes(content)
-        with pytest.raises(SourceError, match=r"batch-0.npz: is no file of plain arrays"):
+        with pytest.raises(
+            SourceError, match=r"batch-0.npz: is no file of plain arrays \(it is no .npz archive\); save "
+        ):
             pack_samples(plain, tmp_path, **LIMITS)
+    np.savez(tmp_path / "batch-0.npz", seeds=np.arange(9), nodes=np.arange(9))
+    saved = bytearray((tmp_path / "batch-0.npz").read_bytes())
+    saved[saved.index(bytes(np.arange(9))) + 8] ^= 1
+    (tmp_path / "batch-0.npz").write_bytes(saved)
+    with pytest.raises(SourceError, match=r"batch-0.npz: is no file of plain arrays \(it is damaged\); save "):
+        pack_samples(plain, tmp_path, **LIMITS)
     (tmp_path / "batch-0.npz").unlink()
     (tmp_path / "batch-0.npz").mkdir()
     with pytest.raises(SourceError, match=r"batch-0.npz: cannot be read: Is a directory"):
@@ -215,9 +253,11 @@ def test_a_layout_of_other_batches_or_of_another_dataset_is_refused(
 ) -> None:
     save(tmp_path / "samples", 0, a_batch(graph))
     packed = pack_samples(plain, tmp_path / "samples", scratch=tmp_path, **LIMITS)
-    other = diskhop.from_pyg(Data(x=graph.x + 1, edge_index=graph.edge_index), tmp_path / "other")
-    with pytest.raises(ConfigError, match="was packed for another version of"):
-        PackedLoader(other, packed.layout.path, **LIMITS)
+    # Also where rows have another size: the layout is whole, and removing it would help nobody.
+    for name, x in (("other", graph.x + 1), ("narrow", graph.x[:, :3])):
+        other = diskhop.from_pyg(Data(x=x, edge_index=graph.edge_index), tmp_path / name)
+        with pytest.raises(ConfigError, match=rf"was packed for another dataset than \S*{name}, .*: diskhop pack "):
+            PackedLoader(other, packed.layout.path, **LIMITS)
     trained = diskhop.pack(plain, fanout=(2, 2), epochs=1, scratch=str(tmp_path / "run"), memory="200MB", threads=1)
     with pytest.raises(FormatError, match="has batches that diskhop sampled"):
         PackedLoader(plain, trained.layout.path, **LIMITS)

@@ -15,10 +15,14 @@ Edges must be in the graph, and are delivered by destination, in the file's orde
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
+import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import xxhash
@@ -35,6 +39,8 @@ _NEEDED = ("seeds", "nodes", "edge_index")
 _BY_HOP = ("num_sampled_nodes", "num_sampled_edges")
 _REMEDY = "save it with numpy.savez(file, seeds=..., nodes=..., edge_index=...)"
 _MOST_NODES = 2**31
+_BLOCK_BYTES = 1 << 20
+_read_header_1, _read_header_2 = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,24 +50,42 @@ class GivenSamples:
     folder: the folder.
     epochs: files of each epoch, in the order of the batches; all epochs have equally many.
     digests: xxh3 of the bytes of each epoch's files, as 16 hex digits.
+    file_digests: xxh3 of the bytes of each file.
     """
 
     folder: Path
     epochs: tuple[tuple[Path, ...], ...]
     digests: tuple[str, ...]
+    file_digests: tuple[tuple[int, ...], ...]
 
     @property
     def num_batches(self) -> int:
         """Batches of an epoch."""
         return len(self.epochs[0])
 
-    def read(self, epoch: int, number: int, topology: Topology, id_map: IdMap) -> SampledBatch:
-        """Read a batch. Raises SourceError, naming the file and what is wrong in it."""
+    def measure(self, epoch: int, number: int) -> ArraySizes:
+        """Return the sizes of a batch's arrays without reading them. Raises SourceError, naming the file."""
         path = self.epochs[epoch][number]
-        try:
-            return _to_batch(_read_arrays(path), number, topology, id_map)
-        except (SourceError, ConfigError) as error:
-            raise SourceError(f"{path}: {error}") from None
+        with _named(path), path.open("rb") as file:
+            return _sizes_of(file)
+
+    def read(self, epoch: int, number: int, topology: Topology, id_map: IdMap) -> SampledBatch:
+        """Read a batch. Raises SourceError, naming the file and what is wrong in it, also if it has changed since."""
+        path = self.epochs[epoch][number]
+        with _named(path):
+            with path.open("rb") as file:
+                if _hash_file(file) != self.file_digests[epoch][number]:
+                    raise SourceError("has changed since it was checked; run the same command again")
+                arrays = _read_arrays(file)
+            return _to_batch(arrays, number, topology, id_map)
+
+
+class ArraySizes(NamedTuple):
+    """Sizes of a batch's arrays. num_bytes: of all of them, decompressed."""
+
+    num_nodes: int
+    num_edges: int
+    num_bytes: int
 
 
 def find_samples(folder: Path) -> GivenSamples:
@@ -81,8 +105,13 @@ def find_samples(folder: Path) -> GivenSamples:
             raise SourceError(
                 f"{each}: has {len(others)} batches, {first} has {len(files)}; save equally many for every epoch"
             )
-    digests = tuple(_digest(files) for _, files in epochs)
-    return GivenSamples(folder=folder, epochs=tuple(files for _, files in epochs), digests=digests)
+    hashed = [_hash_files(files) for _, files in epochs]
+    return GivenSamples(
+        folder=folder,
+        epochs=tuple(files for _, files in epochs),
+        digests=tuple(whole for whole, _ in hashed),
+        file_digests=tuple(of_files for _, of_files in hashed),
+    )
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
@@ -90,26 +119,62 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
-def _digest(files: tuple[Path, ...]) -> str:
-    hasher = xxhash.xxh3_64()
+def _hash_files(files: tuple[Path, ...]) -> tuple[str, tuple[int, ...]]:
+    """Return xxh3 of all files, as 16 hex digits, and of each."""
+    whole, of_files = xxhash.xxh3_64(), []
     for path in files:
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise SourceError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from error
-        hasher.update(len(content).to_bytes(8, "little"))
+        with _named(path), path.open("rb") as file:
+            of_files.append(_hash_file(file))
+        whole.update(of_files[-1].to_bytes(8, "little"))
+    return whole.hexdigest(), tuple(of_files)
+
+
+def _hash_file(file: BinaryIO) -> int:
+    """Return xxh3 of a file from its beginning, where it is then again."""
+    hasher = xxhash.xxh3_64()
+    while content := file.read(_BLOCK_BYTES):
         hasher.update(content)
-    return hasher.hexdigest()
+    file.seek(0)
+    return hasher.intdigest()
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in errors, with what is wrong in it."""
     try:
-        with np.load(path, allow_pickle=False) as content:
-            return {name: content[name] for name in (*_NEEDED, *_BY_HOP) if name in content.files}
-    # What a damaged archive raises depends on where it is damaged; a pickle raises ValueError.
+        yield
+    except (SourceError, ConfigError) as error:
+        raise SourceError(f"{path}: {error}") from None
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}; {_REMEDY}") from error
+    # What a damaged archive raises depends on where it is damaged.
     except Exception as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise SourceError(f"is no file of plain arrays ({reason}); {_REMEDY}") from None
+        reason = "it is damaged" if zipfile.is_zipfile(path) else "it is no .npz archive"
+        raise SourceError(f"{path}: is no file of plain arrays ({reason}); {_REMEDY}") from error
+
+
+def _sizes_of(file: BinaryIO) -> ArraySizes:
+    """Read the sizes of arrays from their headers. Raises SourceError for one that is not plain."""
+    sizes: dict[str, int] = {}
+    num_bytes = 0
+    with zipfile.ZipFile(file) as archive:
+        for name in {*_NEEDED, *_BY_HOP} & {member.removesuffix(".npy") for member in archive.namelist()}:
+            with archive.open(f"{name}.npy") as member:
+                version = np.lib.format.read_magic(member)
+                # Only names of fields need a later version than the second.
+                shape, _, dtype = (_read_header_1 if version == (1, 0) else _read_header_2)(member)
+            if dtype.hasobject:
+                raise SourceError(f"is no file of plain arrays ({name} has Python objects); {_REMEDY}")
+            sizes[name] = math.prod(shape)
+            num_bytes += sizes[name] * dtype.itemsize
+    return ArraySizes(sizes.get("nodes", 0), sizes.get("edge_index", 0) // 2, num_bytes)
+
+
+def _read_arrays(file: BinaryIO) -> dict[str, NDArray[Any]]:
+    _sizes_of(file)
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as content:
+        return {name: content[name] for name in (*_NEEDED, *_BY_HOP) if name in content.files}
 
 
 def _to_batch(arrays: dict[str, NDArray[Any]], number: int, topology: Topology, id_map: IdMap) -> SampledBatch:

@@ -12,11 +12,12 @@ import numpy as np
 
 from diskhop.batches.record import describe_batch
 from diskhop.batches.sizes import BatchSizes
-from diskhop.budget import Budget, parse_sizes
+from diskhop.budget import Budget, format_bytes, parse_sizes
 from diskhop.config.options import check_arguments
 from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset, as_dataset
-from diskhop.errors import ConfigError
+from diskhop.dataset.id_map import IdMap
+from diskhop.errors import BudgetError, ConfigError
 from diskhop.io.engine import open_engine
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.given_pass import given_pass
@@ -27,7 +28,7 @@ from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds
 from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runtime.progress import Progress
-from diskhop.sampling.given_samples import GivenSamples, find_samples
+from diskhop.sampling.given_samples import ArraySizes, GivenSamples, find_samples
 from diskhop.sampling.topology import open_topology
 from diskhop.stores.packed.kind import KIND
 from diskhop.system.memory import default_memory_bytes
@@ -79,7 +80,7 @@ def pack_samples(
         disk_bytes=sizes_given.get("disk_bytes"),
         scratch=None if scratch is None else str(scratch),
         also_held=held,
-        sizes=_check_all(opened, given, callback.prepared),
+        sizes=_check_all(opened, given, budget, callback.prepared),
         is_given=True,
     )
     plan = choose_plan(opened, workload, budget)
@@ -108,12 +109,35 @@ def _pass_of(given: GivenSamples, epoch: int) -> Pass:
     return given_pass(given.digests[epoch], epoch, given.num_batches)
 
 
-def _check_all(dataset: Dataset, given: GivenSamples, progress: Progress) -> BatchSizes:
-    """Read every file and return the sizes of the largest batch."""
+def _check_all(dataset: Dataset, given: GivenSamples, budget: Budget, progress: Progress) -> BatchSizes:
+    """Read every file and return the sizes of the largest batch. Raises BudgetError before a file that does not fit."""
+    num_files, id_map = len(given.epochs) * given.num_batches, dataset.id_map()
+    with budget.reserve("original ids", id_map.num_bytes):
+        needed = [_bytes_to_convert(given.measure(*divmod(index, given.num_batches))) for index in range(num_files)]
+        most_bytes = max(needed)
+        lacking_bytes = most_bytes - budget.available_bytes
+        if lacking_bytes > 0:
+            epoch, number = divmod(needed.index(most_bytes), given.num_batches)
+            smallest_bytes = budget.total_bytes + lacking_bytes
+            raise BudgetError(
+                f"{given.epochs[epoch][number]}: takes {format_bytes(most_bytes)} of memory to read, --memory "
+                f"{format_bytes(budget.total_bytes)} leaves {format_bytes(budget.available_bytes)}; "
+                f"use --memory {-(-smallest_bytes // 1_000_000)}MB or more, or save smaller batches",
+                smallest_bytes,
+            )
+        with budget.reserve("checking samples", most_bytes):
+            return _read_all(dataset, given, id_map, progress)
+
+
+def _bytes_to_convert(sizes: ArraySizes) -> int:
+    return max(sizes.num_bytes, _BYTES_PER_NODE * sizes.num_nodes + _BYTES_PER_EDGE * sizes.num_edges)
+
+
+def _read_all(dataset: Dataset, given: GivenSamples, id_map: IdMap, progress: Progress) -> BatchSizes:
     block_bytes = record_bytes = most_nodes = workspace_bytes = 0
     most_ids: NodeIds = np.empty(0, np.int64)
-    num_files, id_map = len(given.epochs) * given.num_batches, dataset.id_map()
-    # Mapped, since nothing is reserved yet; the OS may keep the pages it touches.
+    num_files = len(given.epochs) * given.num_batches
+    # Mapped, since the plan is not made yet; the OS may keep the pages it touches.
     with open_topology(dataset.topology, "mapped", open_engine("threads", 1).engine, Budget(1)) as topology:
         for index in range(num_files):
             batch = given.read(*divmod(index, given.num_batches), topology, id_map)
