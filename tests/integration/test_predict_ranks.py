@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from diskhop.errors import DiskhopError
+from diskhop.pipeline import peers
 from diskhop.runs.evaluate.run import evaluate_run
 from diskhop.runs.predict.run import predict_run
 from diskhop.runs.start import train
@@ -20,6 +22,7 @@ from tests.runs import import_arrays
 
 NUM_NODES = 9000  # three groups of rows
 PREDICT: dict[str, Any] = {"memory": "200MB", "threads": 2, "engine": "threads", "what": ("class", "embedding")}
+APART = "2: LOCAL_WORLD_SIZE must be the number of processes on a machine, .* got 1 in process 0, whose machine has 2: "
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,12 @@ def predict(run: Path, out: Path, options: dict[str, Any]) -> Any:
 
 def predict_on_two_machines(run: Path, out: Path) -> Any:
     """The result of two ranks, each on a machine of its own with a folder that both share."""
+    peers._machine = lambda: (os.environ["RANK"],)
+    return predict_of_two_launchers(run, out)
+
+
+def predict_of_two_launchers(run: Path, out: Path) -> Any:
+    """The result of two ranks on one machine, which do not know of each other."""
     os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     return predict(run, out, {})
 
@@ -76,7 +85,8 @@ def test_ranks_make_the_bytes_of_one_process(run: Path, module_folder: Path) -> 
     calls += [Call(2, evaluate, (run,))]
     calls += [Call(2, predict, (run, folder / "none", each)) for each in (refused, {"executor": "processes"})]
     calls += [Call(2, predict_on_two_machines, (run, folder / "apart"))]
-    *answers, evaluated, low, executor, apart = call_in_ranks(calls)
+    calls += [Call(2, predict_of_two_launchers, (run, folder / "none"))]
+    *answers, evaluated, low, executor, apart, launchers = call_in_ranks(calls)
     for count, results in zip((1, 2, 3), answers, strict=True):
         assert [each["rows"] for each in results] == [NUM_NODES] * count
         assert result_bytes(folder / f"in-{count}") == expected
@@ -89,4 +99,5 @@ def test_ranks_make_the_bytes_of_one_process(run: Path, module_folder: Path) -> 
     assert evaluated == [parts, parts]
     assert low[0].startswith("1: accuracy on test is 0.")
     assert executor[0] == "2: tasks run in the 2 processes of this command: remove --executor processes"
+    assert all(re.match(APART, each) for each in launchers)
     assert not (folder / "none").exists()

@@ -18,6 +18,7 @@ from diskhop._native import Engine
 from diskhop.errors import ConfigError
 from diskhop.io.engine import kind_of_engine, open_engine
 from diskhop.runs.distributed import Group, open_group
+from diskhop.runs.shares import require_whole_machines
 from diskhop.runtime.executors import open_executor
 from diskhop.runtime.jobs import (
     COPIED_ARRAY_BYTES,
@@ -130,6 +131,7 @@ def in_ranks(command: Callable[[TaskPlace], ResultT], executor: str, workers: in
     rank ends all, and rank 0 raises it.
     """
     with open_group(read_ranks(os.environ)) as group:
+        require_whole_machines(group)
         every = group.gather(group.ranks)
         if not group.ranks.is_first:
             result: ResultT = _serve(group)

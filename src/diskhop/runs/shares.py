@@ -10,6 +10,7 @@ from diskhop.budget import Budget
 from diskhop.config.train import SampledConfig, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
+from diskhop.pipeline.peers import meet
 from diskhop.runs.devices import device_of_rank
 from diskhop.runs.distributed import Group
 from diskhop.runs.feeds import PreparedRun
@@ -44,11 +45,11 @@ def require_same_dataset(dataset: Dataset, group: Group) -> None:
             )
 
 
-def require_whole_machines(found: int, group: Group) -> None:
-    """Refuse processes of a machine that do not know of each other. All ranks raise the same ConfigError.
-
-    found: number of processes on this machine, of all that train together.
-    """
+def require_whole_machines(group: Group) -> None:
+    """Refuse processes of a machine that do not know of each other. All ranks raise the same ConfigError."""
+    if group.is_alone:
+        return
+    found = meet()[1].count
     for rank, (count, stated) in enumerate(group.gather((found, group.ranks.local_count))):
         if count != stated:
             raise ConfigError(

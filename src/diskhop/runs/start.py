@@ -14,7 +14,6 @@ from diskhop.errors import RankError
 from diskhop.io.atomic import Injector
 from diskhop.nn.models import HOP_MODELS
 from diskhop.nn.typed.models import TYPED_MODELS
-from diskhop.pipeline.peers import meet
 from diskhop.run_files import CONFIG_FILE, EMBEDDING, NODE, resume_command
 from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.choices import Choice, Resolved
@@ -140,9 +139,8 @@ def _start(
     Of several ranks, rank 0 does so for all. It alone has the folder and the callbacks.
     """
     with open_group(read_ranks(os.environ)) as group:
-        if not group.is_alone:
-            # All meet here: a machine with one rank shares no memory, and would not call it later.
-            require_whole_machines(meet()[1].count, group)
+        # All meet here: a machine with one rank shares no memory, and would not call it later.
+        require_whole_machines(group)
         if not group.ranks.is_first:
             path, completed = group.from_first(_OF_FIRST)
             opened = as_dataset(path if dataset is None else dataset)
