@@ -185,6 +185,21 @@ def test_the_budget_is_asked_before_anything_is_held(tmp_path: Path) -> None:
     assert cached_topology_bytes(files, held_bytes(files)) == cached_topology_bytes(files, 1 << 40)
 
 
+def test_the_guide_says_what_a_cache_of_lists_takes() -> None:
+    text = " ".join((Path(__file__).parents[2] / "docs/guides/stores.md").read_text().split())
+
+    def bytes_of(num_nodes: int, cache_bytes: int) -> int:
+        lists = {"indptr_path": Path("indptr"), "indices_path": Path("indices"), "index_dtype": np.dtype(np.uint32)}
+        files = TopologyFiles(num_nodes=num_nodes, num_edges=15 * num_nodes, **lists)  # type: ignore[arg-type]
+        return cached_topology_bytes(files, cache_bytes)
+
+    large = 5 * 10**8  # more than counts take
+    per_node = (bytes_of(10**8, large) - bytes_of(10**7, large)) / (10**8 - 10**7)
+    million, thousand = bytes_of(10**6, 20 * 10**6), bytes_of(1000, 0)
+    assert f"next to {per_node:.1f} bytes per node for what finds a list and {thousand / 1e6:.0f} MB of buffers" in text
+    assert f"{million / 1e6:.0f} MB for a million nodes and a cache of 20 MB, {thousand / 1e6:.0f} MB for" in text
+
+
 def test_lists_take_all_the_room_that_there_is(tmp_path: Path) -> None:
     files = replace(write_skewed(tmp_path), num_nodes=10_000_000, num_edges=1 << 30)
     smallest = cached_topology_bytes(files, 0)
