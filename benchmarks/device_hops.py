@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from device_runs import LR, Step, measure
+from device_runs import LR, WARM_UP_BATCHES, Step, measure
 from devices import NO_GPU, add_device_options, is_there, moment, name_of, take_turn_on
 from diskhop.hops.read.placement import Place
 from diskhop.hops.tables import HopTables, open_hop_tables
@@ -78,7 +78,7 @@ def run(folder: Path, way: Way, stages: dict[str, float]) -> None:
     stages["epoch seconds"] = statistics.median(seconds[1:] or seconds)
     stages["rows"], stages["row bytes"] = tables.num_rows, len(tables.files) * tables.shape.row_bytes
     if steps:
-        measure(steps[len(steps) // way.epochs if way.epochs > 1 else 0 :], stages)
+        measure(steps, stages, len(steps) // way.epochs if way.epochs > 1 else WARM_UP_BATCHES)
 
 
 def _open(tables: HopTables, way: Way, device: torch.device, opened: ExitStack) -> Callable[[], Iterator[Any]]:

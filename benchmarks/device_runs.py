@@ -91,16 +91,18 @@ class Step(NamedTuple):
     end: Moment
 
 
-def measure(steps: Sequence[Step], stages: dict[str, float]) -> None:
-    """Put seconds per batch and the device's waiting share into stages, without the first steps."""
-    timed = steps[min(WARM_UP_BATCHES, max(0, len(steps) - 3)) :]
-    whole = seconds_between(timed[0].begin, timed[-1].end)
-    periods = [seconds_between(one.begin, other.begin) for one, other in pairwise(timed)]
+def measure(steps: Sequence[Step], stages: dict[str, float], num_skipped: int) -> None:
+    """Put seconds per batch and the device's waiting share into stages, from the end of the steps that are skipped on.
+
+    Whoever skips an epoch counts the start of the next one, before its first batch is there.
+    """
+    timed = steps[min(num_skipped, len(steps) - 2) - 1 :]
+    periods = [seconds_between(one.begin, other.begin) for one, other in pairwise(timed[1:])]
     waits = [seconds_between(one.end, other.begin) for one, other in pairwise(timed)]
     stages["seconds"] = statistics.median(periods)
     stages["mean"] = statistics.mean(periods)
     stages["least"], stages["most"] = min(periods), max(periods)
-    stages["waiting"] = sum(waits) / whole
+    stages["waiting"] = sum(waits) / seconds_between(timed[0].end, timed[-1].end)
 
 
 class TimedTrainer(Trainer):
@@ -156,7 +158,7 @@ def train_from_disk(
     for name in ("transfer_seconds", "sample_seconds", "fetch_seconds", "bytes_read"):
         stages[name] = sum(each.get(name, 0) for each in records) / len(steps)
     stages |= {f"loss {number}": each["loss"] for number, each in enumerate(records)}
-    measure(steps, stages)
+    measure(steps, stages, len(steps) // epochs if epochs > 1 else WARM_UP_BATCHES)
 
 
 # A batch on the device: features, edges as the model takes them, labels of the seed nodes.
@@ -289,7 +291,7 @@ def _train(setting: Setting, model: Any, batches: Iterator[Moved], stages: dict[
         optimizer.step()
         steps.append(Step(begin, moment(device)))
         del moved, x, edges, y, loss
-    measure(steps, stages)
+    measure(steps, stages, WARM_UP_BATCHES)
 
 
 # Work of a turn, which gets stages last.
