@@ -194,15 +194,23 @@ class RowPlaces:
 
     device_rows: rows on the device.
     pinned_rows: rows in pinned memory, which the device reads by itself. The store has the others.
+    parts: those of each node type of a graph with types, whose rows the two count together; empty for others.
     """
 
     device_rows: int
     pinned_rows: int
+    parts: Mapping[str, RowPlaces] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
         """Rows in both memories."""
         return self.device_rows + self.pinned_rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for result.json."""
+        counts = {"device_rows": self.device_rows, "pinned_rows": self.pinned_rows}
+        parts = {name: each.to_dict() for name, each in self.parts.items()}
+        return {**counts, "parts": parts} if parts else counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +269,8 @@ class SampledPlan(RunPlan):
             del stored["columns"]
         if self.row_places is None:
             del stored["row_places"]
+        else:
+            stored["row_places"] = self.row_places.to_dict()
         # The name that result.json has had from the start.
         stored["bytes_on_their_way"] = stored.pop("bytes_in_flight")
         return {**stored, **share}

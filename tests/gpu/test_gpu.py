@@ -170,6 +170,21 @@ def test_typed_models_and_links_train_as_on_the_cpu(tmp_path: Path) -> None:
         assert found == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("store", ["direct", "static", "memory"])
+def test_batches_with_types_have_the_bytes_of_those_in_memory(tmp_path: Path, store: str) -> None:
+    _, typed = typed_dataset(tmp_path / "typed")
+    arguments: dict[str, Any] = {"num_neighbors": [5, 3], "batch_size": 20, "memory": "80MB", "store": store}
+    with diskhop.NeighborLoader(typed, input_nodes="paper", **arguments) as loader:
+        expected = list(loader)
+    with diskhop.NeighborLoader(typed, input_nodes="paper", **arguments, device=DEVICE, device_memory=1000) as loader:
+        assert loader.plan.row_places is not None
+        found = []
+        for batch in loader:
+            assert all(x.device.type == DEVICE.type for x in batch.x_dict.values())
+            found.append(batch.cpu())
+    assert_same_batches(found, expected)
+
+
 def test_batches_of_links_have_the_bytes_of_those_in_memory(tmp_path: Path) -> None:
     graph = small_graph(tmp_path / "g", num_nodes=3000, num_edges=40_000, dim=32)
     arguments: dict[str, Any] = {"num_neighbors": [10, 5], "batch_size": 4000, "memory": "60MB", "store": "static"}

@@ -11,7 +11,6 @@ import pytest
 import diskhop
 from diskhop.config.train import LINK
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError
 from diskhop.pipeline.transfer import RING_BYTES, PinnedRing
 from diskhop.stores.stores import STORES
 from tests.devices import as_on_a_device, deliver_on_the_cpu
@@ -145,9 +144,15 @@ def test_runs_without_the_core_learn_the_same(
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_memory_of_a_device_is_for_graphs_of_one_type(
-    dataset: Dataset, tmp_path: Path, delivered: list[PinnedRing]
+@pytest.mark.parametrize("store", ["static", "packed", "belady", "auto"])
+def test_rows_of_types_on_the_device_train_the_same_model(
+    dataset: Dataset, run_both: Callable[..., Any], store: str
 ) -> None:
-    refused = "--device-memory is for graphs of one type of nodes and of edges: remove it"
-    with pytest.raises(ConfigError, match=f"^{refused}$"):
-        diskhop.train(dataset, out=tmp_path / "run", device="cuda:7", device_memory="1MB")
+    trained = run_both(dataset, {**OPTIONS, "store": store}, device_memory=1000)
+    places = trained.result["plan"]["row_places"]
+    assert places["device_rows"] == sum(each["device_rows"] for each in places["parts"].values()) > 0
+    assert any(": Rows, most accessed first: " in line for line in trained.result["plan"]["reasons"])
+
+
+def test_rows_of_types_on_the_device_train_the_same_link_model(items: Dataset, run_both: Callable[..., Any]) -> None:
+    run_both(items, {"store": "static", **TYPED_LINKS}, device_memory=1000)

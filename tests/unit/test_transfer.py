@@ -22,6 +22,7 @@ from diskhop.nn.devices import CudaState
 from diskhop.pipeline.device_report import DeviceReport, measure_copy_rate, report_devices
 from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies, PinnedRing
 from diskhop.plans import RowPlaces
+from diskhop.protocols import TableGroup, TablePart
 from diskhop.stores.stores import STORES
 from tests.examples import examples
 from tests.mini_batches import assert_same_batches
@@ -161,8 +162,30 @@ def test_batches_with_types_are_delivered_there_too(tmp_path: Path, store: str, 
         assert_same_batches([batch for _ in range(2) for batch in loader], expected)
         assert loader.plan.reserved["transfer buffers"] == RING_BYTES
     assert len(rings) == 1
-    with pytest.raises(ConfigError, match="device_memory must be None for a graph with several types, got '1MB'"):
-        loader_for(typed, **changes, device=CPU, device_memory="1MB")
+
+
+@pytest.mark.parametrize("store", [*STORES, "auto"])
+def test_rows_of_types_on_the_device_make_the_same_batches(tmp_path: Path, store: str, rings: list[PinnedRing]) -> None:
+    _, typed = typed_dataset(tmp_path)
+    changes: dict[str, Any] = {"store": store, "ordered": store == "shared", "memory": "80MB", "shuffle": True}
+    changes |= {"input_nodes": "paper", "out_dtype": torch.float64, "disjoint": store == "direct"}
+    with loader_for(typed, **changes) as loader:
+        expected = list(loader)
+    with loader_for(typed, **changes, device=CPU, device_memory=1000) as loader:
+        places = loader.plan.row_places
+        assert places is not None
+        sizes = {part.name: part.table for part in features_of_types(loader)}
+        assert sum(each.device_rows * sizes[name].row_bytes for name, each in places.parts.items()) <= 1000
+        assert places.device_rows == sum(each.device_rows for each in places.parts.values()) > 0
+        if store == "memory":
+            assert places.num_rows == sum(table.num_rows for table in sizes.values())
+        assert_same_batches(loader, expected)
+
+
+def features_of_types(loader: diskhop.NeighborLoader) -> tuple[TablePart, ...]:
+    table = loader.data.features()
+    assert isinstance(table, TableGroup)
+    return table.parts
 
 
 @pytest.mark.parametrize("negatives", ["binary", "triplet"])

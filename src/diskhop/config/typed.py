@@ -19,7 +19,6 @@ _WITHOUT: dict[str, object] = {
     "warm_start": "",
     "weighted": False,
     "edge_weights": IGNORE,
-    "device_memory_bytes": 0,
 }
 
 

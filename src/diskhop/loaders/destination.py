@@ -55,20 +55,23 @@ def memory_for_rows(device: torch.device) -> int:
 
 
 def delivered_on(
-    copies: DeviceCopies, features: Callable[[Tensor], Tensor], data: LoaderData | TypedLoaderData
+    copies: DeviceCopies, features: Callable[[Tensor, str], Tensor], data: LoaderData | TypedLoaderData
 ) -> Destination:
     """Return the destination of batches that a loader makes.
 
-    features: converts rows on the device to x of a batch. data: the graph.
+    features: converts rows of a node type on the device to x of a batch; the type is '' for a graph of one. data: the
+    graph.
     """
 
     def move(batch: InFlightBatch, copies: DeviceCopies) -> None:
         is_users = isinstance(data, LoaderData) and data.is_set("x")
         for store in batch.prepared.stores:
             for name, value in list(store.items()):
-                if name == "x" and batch.staged is not None and not is_users:
-                    found = batch.staged.assemble(value, copies)
-                    store[name] = copies.run(partial(features, found))
+                node_type = store._key if isinstance(store._key, str) else ""
+                staged = batch.staged_by_type.get(node_type, batch.staged)
+                if name == "x" and staged is not None and not is_users:
+                    found = staged.assemble(value, copies)
+                    store[name] = copies.run(partial(features, found, node_type))
                 elif isinstance(value, Tensor):
                     store[name] = copies.copy(value)
                 elif isinstance(value, Block):

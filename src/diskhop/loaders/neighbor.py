@@ -88,8 +88,8 @@ class NeighborLoader(PlannedLoader):
     device: where batches are delivered, 'cuda', 'cuda:N' or 'auto' (a GPU if there is one): they are copied there while
         the one before is used. Default: memory, which 'cpu' means too.
     device_memory: bytes, or a size such as '8GB', of the device for the most accessed rows of features, which then lie
-        there, and the next ones in pinned memory (stores 'static', 'packed', 'memory'). Graphs of one type only. Has no
-        effect where 'auto' finds no GPU, which the plan says. Default: none.
+        there, and the next ones in pinned memory (stores 'static', 'packed', 'memory'). Types of nodes share it. Has
+        no effect where 'auto' finds no GPU, which the plan says. Default: none.
     loader_arguments: of torch's DataLoader. sampler orders the seeds, or names how to sample: 'neighbor' (the default),
         'labor', 'ladies' or 'fastgcn' (num_neighbors of these two are nodes per hop). generator draws the seed,
         pin_memory pins batches where there is a GPU; num_workers and the like have no effect, because diskhop has

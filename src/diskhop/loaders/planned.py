@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from diskhop._native import keyed_permutation
-from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
@@ -176,9 +175,6 @@ class PlannedLoader(SampledLoader):
         """Return the bytes of the device that feature rows may take."""
         wanted = self._settings.device_memory
         num_bytes = size_of("device_memory", wanted) or 0
-        is_typed = isinstance(self.data, TypedLoaderData)
-        several, hint = "None for a graph with several types", "leave it out: batches are copied whole"
-        require(not (is_typed and num_bytes), "device_memory", several, wanted, hint)
         require_device(self._device, self._settings.device, wanted)
         return 0 if self._device is None else num_bytes
 
@@ -263,8 +259,7 @@ class PlannedLoader(SampledLoader):
         """Return text that other inputs have another one of."""
 
 
-def _converted(graph: OpenGraph, x: torch.Tensor) -> torch.Tensor:
+def _converted(graph: OpenGraph, x: torch.Tensor, node_type: str) -> torch.Tensor:
     """Convert rows of features to x of a batch."""
     _, maker = graph.require_open()
-    assert isinstance(maker, BatchMaker)
-    return maker.features(x)
+    return maker.features(x) if isinstance(maker, BatchMaker) else maker.features(x, node_type)

@@ -97,6 +97,10 @@ class TypedBatchMaker:
             self._add_seeds(batch, typed, values.link_of[sampled.seed_of])
         return batch
 
+    def features(self, x: torch.Tensor, node_type: str) -> torch.Tensor:
+        """Return features of a type in the dtype that batches have them in."""
+        return features_in(x, self._dataset.nodes[node_type], self._out_dtype)
+
     def _make_graph(self, sampled: SampledBatch, x: TypedFeatures) -> tuple[HeteroData, TypedBatch]:
         """Make a batch without what tells of its seeds."""
         typed = split_types(sampled, self._types)
@@ -120,7 +124,8 @@ class TypedBatchMaker:
         # PyG has its own `batch`, which tells the seed of every node.
         values.pop("batch", None)
         if x is not None:
-            store["x"] = features_in(x, self._dataset.nodes[name], self._out_dtype)
+            # Addresses of rows that are assembled on a device stand for them.
+            store["x"] = x if x.dtype == torch.int64 else self.features(x, name)
         for each, value in values.items():
             is_converted = each == "x" and self._out_dtype is not None
             store[each] = value.to(self._out_dtype) if is_converted else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -181,6 +181,7 @@ class InFlightBatch:
     ticket: the store's ticket, None before and after.
     arrival: when it is on the device that it is delivered on; None for one that stays in memory.
     staged: the store's rows, where others lie on the device: x is then their addresses; None for others.
+    staged_by_type: the same for types of x_by_type; empty for others.
     """
 
     index: int
@@ -199,3 +200,4 @@ class InFlightBatch:
     counts: FetchCounts | None = None
     arrival: Arrives | None = None
     staged: Staged | None = None
+    staged_by_type: dict[str, Staged] = field(default_factory=dict)

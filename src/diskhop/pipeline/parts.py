@@ -17,7 +17,7 @@ from diskhop.dataset.made_features import DEGREE
 from diskhop.dataset.type_map import TypeMap
 from diskhop.pipeline.batch import InFlightBatch, Pass
 from diskhop.pipeline.decode import decode_rows, stored_rows
-from diskhop.pipeline.device_rows import DeviceRows, StagedRows
+from diskhop.pipeline.device_rows import DeviceRows, GroupDeviceRows, StagedRows
 from diskhop.pipeline.made_rows import make_rows
 from diskhop.pipeline.sizes import batch_bytes, made_bytes
 from diskhop.plans import SampledPlan
@@ -45,7 +45,7 @@ class PipelineParts:
     pool: BufferPool
     scratch: Path | None
     prepared: PreparedBatches | None
-    device_rows: DeviceRows | None = None
+    device_rows: DeviceRows | GroupDeviceRows | None = None
 
     def find_prepared(self, wanted: Pass) -> Any:
         """Return where a pass's batches are, if all of them were prepared before the run, else None."""
@@ -88,7 +88,7 @@ class PipelineParts:
             return
         rows = self.store.collect(batch.ticket)
         batch.counts = rows.counts
-        if self.device_rows is not None:
+        if isinstance(self.device_rows, DeviceRows):
             self._stage(batch, rows, self.device_rows)
             return
         if (distinct := batch.sampled.distinct) is not None:
@@ -107,7 +107,8 @@ class PipelineParts:
         """Take the store's rows as they are, for a device that has others."""
         raw, places = self._contiguous(rows)
         batch.staged = StagedRows(device_rows, stored_rows(raw, self.dataset.feature_dtype), places)
-        batch.x = device_rows.addresses_of(batch.sampled)
+        distinct = batch.sampled.distinct
+        batch.x = device_rows.addresses_of(batch.sampled.row_ids, None if distinct is None else distinct.of_nodes)
 
     def _in_degrees(self, node_ids: NodeIds, types: TypeMap) -> NDArray[np.int64]:
         """Return the in-degrees of merged rows, of all edge types together."""
@@ -132,8 +133,15 @@ class PipelineParts:
         found = {}
         for part in table.parts:
             own = rows.parts[part.name]
-            if sampled.distinct is not None:
-                own = repeat_rows(own, _places_in_part(part, sampled))
+            of_nodes = None if sampled.distinct is None else _places_in_part(part, sampled)
+            if isinstance(self.device_rows, GroupDeviceRows):
+                device_rows = self.device_rows.parts[part.name]
+                brought = stored_rows(whole_rows(own, self.pool, self.plan.threads), part.dtype)
+                batch.staged_by_type[part.name] = StagedRows(device_rows, brought, None)
+                found[part.name] = device_rows.addresses_of(part.find(sampled.row_ids)[1], of_nodes)
+                continue
+            if of_nodes is not None:
+                own = repeat_rows(own, of_nodes)
             raw = whole_rows(own, self.pool, self.plan.threads)
             found[part.name] = decode_rows(raw, part.dtype, part.dim)
         batch.x_by_type = found

@@ -11,7 +11,7 @@ from diskhop._native import BufferPool, Engine
 from diskhop.dataset.dataset import Dataset
 from diskhop.plans import SampledPlan
 from diskhop.policies.device_rows import place_rows
-from diskhop.protocols import NodeIds
+from diskhop.protocols import NodeIds, TableGroup
 from diskhop.sampling.accesses import count_accesses
 from diskhop.sampling.cached_topology import AnyTopology, count_neighbors
 from diskhop.sampling.seeds import SeedSet
@@ -34,7 +34,8 @@ def choose_rows(
 ) -> NodeIds:
     """Choose the rows that will probably be accessed most, as many as the plan has memory for, ascending.
 
-    Those that lie on a device, if the plan has any, come before those in pinned memory.
+    Those that lie on a device, if the plan has any, come before those in pinned memory; of a graph with types, both are
+    chosen type by type.
     """
     if plan.pinned == "accesses" and expected is not None:
         counts: NDArray[Any] = count_accesses(topology, expected)
@@ -47,5 +48,14 @@ def choose_rows(
         return pick_pinned(counts, table, plan.share)
     # Rows that no counted batch accesses come last, in the order of their ids.
     counts += 1
-    levels = place_rows(counts, places.device_rows, places.pinned_rows)
-    return np.concatenate([levels.device, levels.host])
+    table = dataset.features()
+    if not isinstance(table, TableGroup):
+        levels = place_rows(counts, places.device_rows, places.pinned_rows)
+        return np.concatenate([levels.device, levels.host])
+    on_device, in_memory = [], []
+    for part in table.parts:
+        own = places.parts[part.name]
+        levels = place_rows(counts[part.first_row :][: part.table.num_rows], own.device_rows, own.pinned_rows)
+        on_device.append(part.first_row + levels.device)
+        in_memory.append(part.first_row + levels.host)
+    return np.concatenate([*on_device, *in_memory])

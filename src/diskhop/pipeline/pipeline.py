@@ -22,7 +22,7 @@ from diskhop.io.engine import open_engine
 from diskhop.io.locks import shared_directory
 from diskhop.pipeline.ahead import MakePass, SampledAhead
 from diskhop.pipeline.batch import Pass, Prepare
-from diskhop.pipeline.device_rows import open_device_rows
+from diskhop.pipeline.device_rows import DeviceRows, GroupDeviceRows, open_device_rows, open_group_rows
 from diskhop.pipeline.in_flight import InFlightBatches
 from diskhop.pipeline.parts import PipelineParts
 from diskhop.pipeline.peers import shared_memory
@@ -32,11 +32,12 @@ from diskhop.pipeline.stream import BatchStream
 from diskhop.pipeline.transfer import Destination, DeviceCopies, Transfer
 from diskhop.plans import SampledPlan
 from diskhop.policies.device_rows import PLACING_BYTES_PER_ROW, RowLevels
-from diskhop.protocols import NodeIds
+from diskhop.protocols import NodeIds, TableGroup
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import STAGING_BYTES
 from diskhop.sampling.open import open_plan_topology
 from diskhop.sampling.seeds import SeedSet
+from diskhop.stores.group_share import without_cached_rows
 from diskhop.stores.resources import PreparedBatches, StoreResources
 from diskhop.stores.rest import rest_store
 from diskhop.stores.stores import store_kind
@@ -151,7 +152,8 @@ def open_pipeline(
                 levels = RowLevels(chosen[: places.device_rows], chosen[places.device_rows :])
         for name in _RESERVED_BY_PIPELINE:
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
-        scratch = store = device_rows = None
+        scratch = store = None
+        device_rows: DeviceRows | GroupDeviceRows | None = None
         if table is not None:
             if kind.looks_ahead:
                 scratch = stack.enter_context(scratch_folder(Path(plan.share.scratch)))
@@ -160,12 +162,15 @@ def open_pipeline(
             resources = _resources_of(plan, engine, pool, memory, pinned, scratch, prepared)
             if levels is not None:
                 assert copies is not None, "batches are delivered on the device that has rows"
-                device_rows = open_device_rows(table, dataset.feature_dtype, resources, levels, copies)
+                if isinstance(table, TableGroup):
+                    device_rows = open_group_rows(table, resources, levels, copies)
+                else:
+                    device_rows = open_device_rows(table, dataset.feature_dtype, resources, levels, copies)
                 stack.callback(device_rows.close)
                 levels = None
                 if kind.resident_rows(table, plan.share):
                     # These rows are in front of the store, which then has none in memory.
-                    resources = replace(resources, share=replace(plan.share, cache_rows=0))
+                    resources = replace(resources, share=without_cached_rows(plan.share))
                 kind = store_kind(kind.rest or kind.name, table)
             store = kind.open(table, resources)
             if device_rows is not None:

@@ -233,7 +233,7 @@ class Transfer:
                 ) from error
             finally:
                 batch.arrival = copies.finish()
-            batch.staged = None
+            batch.staged, batch.staged_by_type = None, {}
             if batch.counts is not None:
                 batch.counts.transfer_seconds += time.perf_counter() - started
             # The store's buffers are free again; the batch's own memory is, once the consumer releases it.

@@ -261,8 +261,8 @@ class Simulation:
         self.trace: ShortTrace = sample_short_trace(
             self._dataset, workload, self.sizes, self._budget, self._engine, self._max_gap_bytes
         )
-        if num_rows := on_device(self._table, workload.device_bytes):
-            self.trace = without_device_rows(self.trace, num_rows, self._table.num_rows)
+        if num_rows := on_device(self._table, workload.device_bytes, self.sizes):
+            self.trace = without_device_rows(self.trace, num_rows, self._table)
         self._reserve("short trace", sum(ids.nbytes for ids in self.trace.node_ids))
         if workload.measure_step is None:
             return 0.0

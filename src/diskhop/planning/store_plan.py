@@ -6,6 +6,7 @@ would exceed any budget.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from diskhop.batches.sizes import HEADROOM, BatchSizes
@@ -68,17 +69,18 @@ def plan_store(
     sizes = sizes or workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
     table = dataset.features()
     kind = store_kind(store, table)
-    if on_device(table, workload.device_bytes):
+    device_rows = on_device(table, workload.device_bytes, sizes)
+    if device_rows:
         # Batches have addresses, and the rows to pin are found by counting.
         workload = replace(workload, values=workload.values.plus(ADDED), pinned=workload.pinned or ACCESSES)
-    planning = _StorePlanning(dataset, workload, kind, budget, sizes, reasons, threads, lists_bytes)
+    planning = _StorePlanning(dataset, workload, kind, budget, sizes, reasons, threads, lists_bytes, device_rows)
     share = planning.divide(most_in_flight)
     room, in_flight = planning.room, planning.room.in_flight
     reasons.append(in_flight.describe(HEADROOM))
     disk = disk or disk_model(dataset, engine)
-    places = place_on(table, kind, share, workload.device_bytes)
+    places = place_on(table, kind, share, device_rows)
     if table is not None and places is not None:
-        reasons.append(describe(places, table, store))
+        reasons += describe(places, table, store)
     if budget.num_processes > 1:
         reasons.append(describe_division(room.reserved, room.shared, room.num_processes))
     reasons.append(f"Reads closer than {format_bytes(disk.break_even_gap_bytes)} are merged ({disk.source} break-even)")
@@ -130,6 +132,7 @@ class _StorePlanning:
         reasons: list[str],
         threads: int,
         lists_bytes: int | None,
+        device_rows: Mapping[str, int],
     ) -> None:
         self._lists_bytes = lists_bytes
         self._dataset = dataset
@@ -139,7 +142,7 @@ class _StorePlanning:
         self._sizes = sizes
         self._reasons = reasons
         self._table = dataset.features()
-        self._device_rows = on_device(self._table, workload.device_bytes)
+        self._device_rows = device_rows
         self.files = lists_of(dataset, workload.samplers)
         self.ordered = workload.ordered or "ordered" not in kind.uses or self._table is None
         # Without an order, a batch that is slow to sample must not hold up the others.
@@ -179,7 +182,7 @@ class _StorePlanning:
             # Accesses are counted when nothing but the lists is in memory.
             counting_bytes = COUNTING_BYTES_PER_NODE * self._dataset.num_nodes
             counting_bytes += room.reserved["sampling"] + room.in_flight.batch_bytes
-            if places := place_on(self._table, self._kind, share, workload.device_bytes):
+            if places := place_on(self._table, self._kind, share, self._device_rows):
                 counting_bytes += PLACING_BYTES_PER_ROW * places.num_rows
             names = ("topology", *(column.label for column in self.files.columns))
             lists = {name: room.reserved.get(name, 0) for name in names}

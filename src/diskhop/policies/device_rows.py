@@ -53,9 +53,14 @@ def place_rows(counts: NDArray[Any], device_rows: int, host_rows: int) -> RowLev
 def address_table(levels: RowLevels, num_rows: int) -> AddressTable:
     """Return the address of each row of a table, int64 (num_rows); -1 for a row that is read from disk."""
     addresses = np.full(num_rows, -1, np.int64)
+    set_addresses(addresses, levels)
+    return addresses
+
+
+def set_addresses(addresses: AddressTable, levels: RowLevels) -> None:
+    """Set the addresses of the rows that have a place."""
     for level, ids in ((DEVICE, levels.device), (HOST, levels.host)):
         addresses[ids] = (level << LEVEL_SHIFT) | np.arange(len(ids))
-    return addresses
 
 
 def rest_of(table: AddressTable, node_ids: NodeIds) -> NodeIds:

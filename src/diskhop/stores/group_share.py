@@ -93,7 +93,7 @@ def sizes_of(sizes: BatchSizes, part: TablePart, *, is_first: bool = False) -> B
 
 def divide_group(kind: StoreKind, table: TableGroup, room: StoreRoom, wishes: StoreWishes) -> GroupShare:
     """Divide memory between types, then within each by its store. Raises BudgetError as a store does."""
-    weights = {part.name: _accessed_bytes(room.sizes, part) for part in table.parts}
+    weights = accessed_bytes(room.sizes, table)
     wanted = {part.name: _wishes_of(part, wishes, weights) for part in table.parts}
     first = max(weights, key=lambda name: weights[name])
 
@@ -157,8 +157,17 @@ def split_bytes(
     return slices
 
 
-def _accessed_bytes(sizes: BatchSizes, part: TablePart) -> float:
-    return float(len(sizes_of(sizes, part).node_ids) * part.table.row_bytes) or 1.0
+def accessed_bytes(sizes: BatchSizes, table: TableGroup) -> dict[str, float]:
+    """Return the bytes that a batch accesses of each type, at least 1."""
+    return {part.name: float(len(sizes_of(sizes, part).node_ids) * part.table.row_bytes) or 1.0 for part in table.parts}
+
+
+def without_cached_rows(share: StoreShare) -> StoreShare:
+    """Return a share whose stores keep no rows in memory."""
+    if not isinstance(share, GroupShare):
+        return replace(share, cache_rows=0)
+    parts = {name: replace(each, share=replace(each.share, cache_rows=0)) for name, each in share.parts.items()}
+    return replace(share, cache_rows=0, parts=parts)
 
 
 def _most_bytes(part: TablePart, sizes: BatchSizes, smallest_bytes: int, shared_by: int) -> int:

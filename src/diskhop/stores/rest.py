@@ -21,6 +21,7 @@ from diskhop.protocols import (
     NodeIds,
     Rows,
     SampledBatch,
+    TableGroup,
 )
 
 _NO_NODES = np.empty(0, np.int64)
@@ -28,10 +29,15 @@ _NO_NODES = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RestTicket:
-    """A submitted batch. inner: the store's ticket. num_elsewhere: rows of the batch that the store does not fetch."""
+    """A submitted batch.
+
+    inner: the store's ticket.
+    num_elsewhere, bytes_elsewhere: rows of the batch that the store does not fetch, and their bytes.
+    """
 
     inner: Any
     num_elsewhere: int
+    bytes_elsewhere: int
 
 
 class RestStore:
@@ -48,14 +54,15 @@ class RestStore:
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> RestTicket:
         """See FeatureStore."""
         rest = self._rest_of(batch)
-        return RestTicket(self._inner.submit(rest, make_room), batch.num_rows - rest.num_rows)
+        bytes_elsewhere = self._bytes_of(batch.row_ids) - self._bytes_of(rest.row_ids)
+        return RestTicket(self._inner.submit(rest, make_room), batch.num_rows - rest.num_rows, bytes_elsewhere)
 
     def collect(self, ticket: RestTicket) -> Rows:
         """See FeatureStore."""
         rows = self._inner.collect(ticket.inner)
         rows.counts.rows_requested += ticket.num_elsewhere
         rows.counts.rows_hit += ticket.num_elsewhere
-        rows.counts.bytes_needed += ticket.num_elsewhere * self.table.row_bytes
+        rows.counts.bytes_needed += ticket.bytes_elsewhere
         return rows
 
     def cancel(self, ticket: RestTicket) -> None:
@@ -69,6 +76,12 @@ class RestStore:
     def close(self) -> None:
         """See FeatureStore."""
         self._inner.close()
+
+    def _bytes_of(self, row_ids: NodeIds) -> int:
+        """Return the bytes of rows of the table; of a group, those of the types that have features."""
+        if not isinstance(self.table, TableGroup):
+            return len(row_ids) * self.table.row_bytes
+        return sum(len(part.find(row_ids)[0]) * part.table.row_bytes for part in self.table.parts)
 
     def _rest_of(self, batch: SampledBatch) -> SampledBatch:
         """Return a batch whose distinct rows are those that the store has."""

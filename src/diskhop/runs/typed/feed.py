@@ -17,6 +17,7 @@ from diskhop.dataset.made_features import DEGREE, MadeFeatures
 from diskhop.dataset.type_map import TypeMap
 from diskhop.nn.typed.block import TypedBlock
 from diskhop.pipeline.batch import InFlightBatch, MiniBatch, Pass, TypedFeatures
+from diskhop.pipeline.device_rows import copy_typed
 from diskhop.pipeline.made_rows import make_rows
 from diskhop.pipeline.pipeline import Pipeline
 from diskhop.pipeline.transfer import Destination, DeviceCopies, Move
@@ -160,7 +161,7 @@ class TypedFeed:
 
         def move(batch: InFlightBatch, copies: DeviceCopies) -> None:
             x = rows_by_type(batch, batch.prepared, self._made)
-            batch.x_by_type = {name: copies.copy(rows) for name, rows in x.items()}
+            batch.x_by_type = copy_typed(x, batch.staged_by_type, copies)
             nodes = NodeRows(batch.sampled.node_ids[: batch.sampled.num_seeds] - self._first_row)
             batch.in_degrees = None
             batch.prepared = Delivered(

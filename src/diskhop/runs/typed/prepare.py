@@ -27,7 +27,7 @@ from diskhop.planning.planner import choose_predicted_plan
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeRows, Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.devices import device_errors, device_of, held_by_device, with_device
+from diskhop.runs.devices import device_errors, device_of, device_row_bytes, held_by_device, with_device
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import planned_config, workload_of
@@ -73,11 +73,13 @@ def prepare_typed(
         with ExitStack() as held:
             for name, num_bytes in {**model.held, **held_by_device(device)}.items():
                 held.enter_context(budget.reserve(name, num_bytes))
-            pipeline = held.enter_context(open_pipeline(merged, plan, budget, expected=workload.seed_sets[0]))
+            copies = None if device is None else DeviceCopies(device)
+            expected = workload.seed_sets[0]
+            pipeline = held.enter_context(open_pipeline(merged, plan, budget, expected=expected, copies=copies))
             delivery = None
-            if device is not None:
+            if copies is not None:
                 assert task.labels is not None, "a task without labels is only planned"
-                delivery = TypedDelivery(DeviceCopies(device), task.labels)
+                delivery = TypedDelivery(copies, task.labels)
             yield TypedFeed(pipeline, seeds, first_row, planned, types_of_run(merged, planned).made, delivery)
 
     return PreparedRun(
@@ -115,7 +117,7 @@ def typed_workload(merged: Dataset, config: TypedConfig, seeds: SplitSeeds, task
     seed_sets = [seed_set(purpose, rows) for purpose, rows in parts if rows is not None]
     held = {**task.held, **types_of_run(merged, config).held, **held_by_device(device_of(config))}
     workload = workload_of(config, seed_sets, held, step_measure(merged, config, partial(make_model, merged, config)))
-    return replace(workload, values=SPLIT_BYTES, reads_lent_rows=False)
+    return replace(workload, values=SPLIT_BYTES, reads_lent_rows=False, device_bytes=device_row_bytes(config))
 
 
 def step_measure(

@@ -12,6 +12,7 @@ from torch import Tensor
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import MadeFeatures
 from diskhop.pipeline.batch import InFlightBatch, MiniBatch
+from diskhop.pipeline.device_rows import copy_typed
 from diskhop.pipeline.transfer import DeviceCopies
 from diskhop.protocols import SampledBatch
 from diskhop.runs.links.feed import LinkFeed
@@ -42,7 +43,7 @@ class TypedLinkFeed(LinkFeed):
 
     def copy_features(self, batch: InFlightBatch, copies: DeviceCopies) -> None:
         """See LinkFeed."""
-        batch.x_by_type = {name: copies.copy(rows) for name, rows in self.features_of(batch).items()}
+        batch.x_by_type = copy_typed(self.features_of(batch), batch.staged_by_type, copies)
 
     def delivered_features(self, batch: MiniBatch) -> Any:
         """See LinkFeed."""

@@ -16,7 +16,7 @@ from diskhop.pipeline.transfer import DeviceCopies
 from diskhop.planning.planner import choose_predicted_plan
 from diskhop.planning.workload import Workload
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.devices import device_of, held_by_device, with_device
+from diskhop.runs.devices import device_of, device_row_bytes, held_by_device, with_device
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.links.batches import LinkPasses
 from diskhop.runs.links.feed import OpenGraph
@@ -46,7 +46,8 @@ def typed_link_workload(
     seed_sets = [passes.seed_set(purpose) for purpose in task.used]
     measure = step_measure(merged, config, partial(make_link_model, merged, config, target_of(task)))
     workload = workload_of(config, seed_sets, held, measure)
-    return replace(workload, values=SPLIT_BYTES.plus(message_bytes(config, task)), reads_lent_rows=False)
+    values = SPLIT_BYTES.plus(message_bytes(config, task))
+    return replace(workload, values=values, reads_lent_rows=False, device_bytes=device_row_bytes(config))
 
 
 def planned_workload(dataset: Dataset, config: TypedLinkConfig, task: LinkTask) -> tuple[Dataset, Workload]:
@@ -78,8 +79,9 @@ def prepare_typed_links(
     planned = planned_config(config, plan)
 
     @contextmanager
-    def open_graph(is_test: bool) -> Iterator[OpenGraph]:
-        with open_pipeline(graphs[is_test], plan, budget, expected=workload.seed_sets[0]) as pipeline:
+    def open_graph(copies: DeviceCopies | None, is_test: bool) -> Iterator[OpenGraph]:
+        expected = workload.seed_sets[0]
+        with open_pipeline(graphs[is_test], plan, budget, expected=expected, copies=copies) as pipeline:
             yield OpenGraph(pipeline, None)
 
     @contextmanager
@@ -89,15 +91,16 @@ def prepare_typed_links(
                 held.enter_context(budget.reserve(name, num_bytes))
             made = types_of_run(graphs[0], planned).made
             known = KnownLinks(task.split.lists)
+            copies = None if device is None else DeviceCopies(device)
             feed = TypedLinkFeed(
-                open_graph,
+                partial(open_graph, copies),
                 passes,
                 planned,
                 known,
                 target=target,
                 made=made,
                 lock=split.lock,
-                copies=None if device is None else DeviceCopies(device),
+                copies=copies,
             )
             held.callback(feed.close)
             yield feed
