@@ -92,17 +92,38 @@ class Group:
             self._of_devices = open_nccl(device)
         return transport
 
+    def stays_on_device(self, own: Tensor) -> bool:
+        """Whether a tensor is sent from device to device: connect() has found a way."""
+        return self._of_devices is not None and own.is_cuda
+
     def gather_tensors(self, own: Tensor) -> list[Tensor]:
         """Return the tensors of all ranks, of the same shape and dtype, in their order.
 
-        Tensors on a device stay there where connect() has found a way between devices; else they arrive in memory.
+        Tensors that stay on devices are there, others in memory.
         """
-        group = self._of_devices if own.is_cuda else None
-        own = own if group is not None else own.cpu()
+        if not self.stays_on_device(own):
+            return self.begin_gather(own)()
         found = [own.new_empty(own.shape) for _ in range(self.ranks.count)]
         with _noticing():
-            dist.all_gather(found, own, group=group)
+            dist.all_gather(found, own, group=self._of_devices)
         return found
+
+    def begin_gather(self, own: Tensor) -> Callable[[], list[Tensor]]:
+        """Send a tensor to all ranks from memory, without waiting for theirs, of the same shape and dtype.
+
+        Returns what waits for them and returns all, in the order of the ranks.
+        """
+        own = own.cpu()
+        found = [own.new_empty(own.shape) for _ in range(self.ranks.count)]
+        with _noticing():
+            work = dist.all_gather(found, own, async_op=True)
+
+        def wait() -> list[Tensor]:
+            with _noticing():
+                work.wait()
+            return found
+
+        return wait
 
     def abort(self) -> None:
         """Close connections between devices without waiting: other ranks may never join what was begun."""

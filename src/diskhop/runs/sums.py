@@ -1,19 +1,21 @@
 """Sums of losses and gradients over the batches of a step, which several ranks compute.
 
 One process with `--accumulate N` adds up the gradients of N batches one by one, and divides by all weights. Ranks do
-the same: after every round, in which each computed one batch, all have the gradients of all and add them in the order
-of the batches. So any number of ranks gives the same bits.
+the same. In every *round* each of them computes one batch and sends its gradients to all, which add them in the order
+of the batches: any number of ranks gives the same bits. Gradients travel while the next batch of the step is computed;
+only at the end of a step does a rank wait for the slowest one.
 
-DistributedDataParallel would not: it adds in another order, divides by the number of ranks and needs every rank to have
-a batch. What it gains by sending gradients during the backward pass is little here: models have some MB, and a batch
-takes far longer than they take to send.
+DistributedDataParallel would give other bits: it adds in another order, divides by the number of ranks and needs every
+rank to have a batch. What it gains by sending gradients during the backward pass is little here: models have some MB,
+and a batch takes far longer than they take to send.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +25,8 @@ from diskhop.runs.distributed import Group
 
 # Values that ranks send of a batch: whether there is one, its loss and the loss's weight.
 _FACTS = 3
+# Bytes of gradients that may wait to be added, besides those of the last round: how far ranks may get ahead of others.
+_MOST_WAITING_BYTES = 64 << 20
 
 
 class LossValue(NamedTuple):
@@ -33,31 +37,38 @@ class LossValue(NamedTuple):
 
 
 class LossSums:
-    """Losses of an epoch and of a step, added up in the order of the batches. accumulate: batches per step."""
+    """Losses of an epoch and of a step, added up in the order of the batches.
 
-    def __init__(self, num_batches: int, accumulate: int) -> None:
+    accumulate: batches per step. per_round: batches that ranks compute at the same time.
+    """
+
+    def __init__(self, num_batches: int, accumulate: int, per_round: int) -> None:
         self._num_batches = num_batches
         self._accumulate = accumulate
-        self._num_added = 0
+        self._per_round = per_round
+        self._num_computed = 0
         self._sum = self._weight = self._step_weight = 0.0
+
+    def end_round(self) -> None:
+        """Count the batches of a round, which every rank has computed or is computing."""
+        self._num_computed = min(self._num_computed + self._per_round, self._num_batches)
 
     def add(self, losses: Iterable[LossValue]) -> None:
         """Add batches."""
         for mean, weight in losses:
-            self._num_added += 1
             self._sum += mean * weight
             self._weight += weight
             self._step_weight += weight
 
     @property
     def are_all(self) -> bool:
-        """Whether all batches of the epoch were added."""
-        return self._num_added == self._num_batches
+        """Whether the rounds have all batches of the epoch."""
+        return self._num_computed == self._num_batches
 
     @property
     def end_step(self) -> bool:
         """Whether a step is due."""
-        return self._num_added % self._accumulate == 0 or self.are_all
+        return self._num_computed % self._accumulate == 0 or self.are_all
 
     def take_step_weight(self) -> float:
         """Return the weights of the step's losses; the next step begins."""
@@ -91,6 +102,12 @@ class GradientSums:
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._following = [each for each in model.modules() if isinstance(each, FollowsBatches)]
         self._sums: list[Tensor | None] = [None] * len(self._parameters)
+        # Losses of the step; None where a rank had no batch left.
+        self._losses: list[LossValue | None] = []
+        # Rounds of the step that are sent: facts and gradients, each returned once all ranks sent theirs.
+        self._sent: deque[tuple[Callable[[], list[Tensor]], Callable[[], list[Tensor]]]] = deque()
+        # By round of the step, what this rank's batch changes in each of `following`.
+        self._taken: list[list[Any]] = []
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -106,36 +123,60 @@ class GradientSums:
             for each in self._following:
                 each.hold_batches(False)
 
-    def add(self, own: LossValue | None) -> list[LossValue]:
-        """Add the gradients of a round, and return the losses of its batches.
+    def add(self, own: LossValue | None) -> None:
+        """Add the gradients of a round, those of other ranks when they arrive.
 
         own: of this rank's batch, whose gradients the parameters have; None: there was none left for it.
         """
         if self._group.is_alone:
-            assert own is not None
-            return [own]
-        # Before the gradients, and from memory: a rank that has ended is noticed here.
-        of_ranks = [each.tolist() for each in self._group.gather_tensors(self._facts(own))]
-        has_batch = [bool(facts[0]) for facts in of_ranks]
-        losses = [LossValue(facts[1], facts[2]) for facts in of_ranks if facts[0]]
-        for facts, received in zip(of_ranks, self._group.gather_tensors(self._pack()), strict=True):
-            if facts[0]:
-                self._add(facts[_FACTS:], received)
-        if self._following:
-            for is_batch, taken in zip(
-                has_batch, self._group.gather([each.take_batch() for each in self._following]), strict=True
-            ):
-                if is_batch:
-                    for each, part in zip(self._following, taken, strict=True):
-                        each.add_batch(part)
-        return losses
+            self._losses.append(own)
+            return
+        facts = self._group.begin_gather(self._facts(own))
+        packed = self._pack()
+        self._taken.append([each.take_batch() for each in self._following])
+        if self._group.stays_on_device(packed):
+            # Devices wait for each other where all ranks do: one that has ended is noticed by its facts.
+            self._add_round(facts(), self._group.gather_tensors(packed))
+            return
+        self._sent.append((facts, self._group.begin_gather(packed)))
+        round_bytes = packed.nbytes * self._group.ranks.count
+        while (len(self._sent) - 1) * round_bytes > _MOST_WAITING_BYTES:
+            self._add_first()
 
-    def finish(self) -> None:
-        """Give the sums to the parameters, for a step of the optimiser."""
+    def finish(self) -> list[LossValue]:
+        """Give the sums to the parameters, for a step of the optimiser, and return the losses of its batches."""
+        while self._sent:
+            self._add_first()
+        losses, self._losses = self._losses, []
         if not self._group.is_alone:
+            self._follow([loss is not None for loss in losses])
             for number, parameter in enumerate(self._parameters):
                 total, self._sums[number] = self._sums[number], None
                 parameter.grad = None if total is None else total.to(parameter.device)
+        return [loss for loss in losses if loss is not None]
+
+    def _add_first(self) -> None:
+        """Wait for the first round that was sent, and add it."""
+        facts, gradients = self._sent.popleft()
+        self._add_round(facts(), gradients())
+
+    def _add_round(self, of_ranks: list[Tensor], received: list[Tensor]) -> None:
+        """Add a round. of_ranks: what _facts() returned on every rank. received: what _pack() did."""
+        for facts, gradients in zip((each.tolist() for each in of_ranks), received, strict=True):
+            self._losses.append(LossValue(facts[1], facts[2]) if facts[0] else None)
+            if facts[0]:
+                self._add(facts[_FACTS:], gradients)
+
+    def _follow(self, has_batch: list[bool]) -> None:
+        """Add the batches of a step to what follows them. has_batch: by round, then by rank."""
+        taken, self._taken = self._taken, []
+        if not self._following:
+            return
+        rounds = zip(*self._group.gather(taken), strict=True)
+        for is_batch, parts in zip(has_batch, (part for by_rank in rounds for part in by_rank), strict=True):
+            if is_batch:
+                for each, part in zip(self._following, parts, strict=True):
+                    each.add_batch(part)
 
     def _facts(self, own: LossValue | None) -> Tensor:
         """Return what this rank says of its batch, float64: _FACTS, and whether each parameter has a gradient."""

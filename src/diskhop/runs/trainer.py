@@ -92,7 +92,7 @@ class Trainer:
         passed = _Pass()
         with feed.train(epoch, self._group.ranks, following) as batches, self._sums.training():
             num_batches = sum(self._group.gather(len(batches)))
-            losses = LossSums(num_batches, self._config.accumulate)
+            losses = LossSums(num_batches, self._config.accumulate, self._group.ranks.count)
             rates = self._rates(epoch, num_batches, rate_factor)
             # Not enumerate(), which would keep a batch while the next one is fetched.
             for batch in batches:
@@ -151,9 +151,10 @@ class Trainer:
 
     def _finish_round(self, losses: LossSums, own: LossValue | None, rates: Iterator[float]) -> None:
         """Add the gradients of a batch of every rank, and take a step when it is due. own: the loss here."""
-        losses.add(self._sums.add(own))
+        self._sums.add(own)
+        losses.end_round()
         if losses.end_step:
-            self._sums.finish()
+            losses.add(self._sums.finish())
             self._step(next(rates), losses.take_step_weight())
 
     def _step(self, rate: float, weight: float) -> None:
