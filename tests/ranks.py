@@ -83,7 +83,12 @@ def call_in_ranks(calls: Sequence[Call]) -> list[list[Any]]:
 
 def run_jobs(jobs: Sequence[RanksJob]) -> list[list[str]]:
     """Run jobs one after another, and return the errors of the ranks of each; '' for none."""
-    return call_in_ranks([Call(job.ranks, _run, (job,)) for job in jobs])
+    return call_in_ranks([call_of(job) for job in jobs])
+
+
+def call_of(job: RanksJob) -> Call:
+    """The call of a job, which answers with its error; '' for none."""
+    return Call(job.ranks, _run, (job,))
 
 
 def call_in_group(num_processes: int, calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[list[Any]]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.node_set import NodeSet
 from diskhop.runs.start import train
+from diskhop.runs.trainer import Trainer
 from diskhop.stores.stores import STORES
-from tests.ranks import RanksJob, folders_of, run_jobs
+from tests.ranks import Call, RanksJob, call_in_ranks, call_of, folders_of
 from tests.runs import assert_same_run, import_arrays, random_arrays, small_graph
 from tests.typed_graphs import typed_dataset
 
@@ -80,9 +84,9 @@ def graphs(module_folder: Path) -> dict[str, Dataset]:
 
 
 def run_cases(
-    cases: dict[str, Case], graphs: dict[str, Dataset], folder: Path, refused: Sequence[RanksJob] = ()
-) -> list[list[str]]:
-    """Train every case in one process, with the threads of a rank, and in ranks. Returns the errors of `refused`."""
+    cases: dict[str, Case], graphs: dict[str, Dataset], folder: Path, more: Sequence[Call] = ()
+) -> list[list[Any]]:
+    """Train every case in one process, with the threads of a rank, and in ranks. Returns the answers to more calls."""
     jobs = []
     for name, case in cases.items():
         options = {**OPTIONS, **case.options}
@@ -93,9 +97,29 @@ def run_cases(
         options |= {"dataset": str(graphs[case.graph].path), "threads": case.count}
         is_delivered = "device" in case.options
         jobs.append(RanksJob(case.count, options, outs=folders_of(folder / name), is_delivered=is_delivered))
-    errors = run_jobs([*jobs, *refused])
-    assert errors[: len(jobs)] == [[""] * job.ranks for job in jobs]
-    return errors[len(jobs) :]
+    answers = call_in_ranks([*map(call_of, jobs), *more])
+    assert answers[: len(jobs)] == [[""] * job.ranks for job in jobs]
+    return answers[len(jobs) :]
+
+
+def count_labels(options: dict[str, Any]) -> tuple[int, list[int]]:
+    """Train in a rank. Returns how often it read labels, and by epoch how many of these arrays were left."""
+    read: list[weakref.ref[Any]] = []
+    left: list[int] = []
+    read_labels, train_pass = NodeSet.label_rows, Trainer.train_pass
+
+    def label_rows(nodes: NodeSet) -> Any:
+        labels = read_labels(nodes)
+        read.append(weakref.ref(labels))
+        return labels
+
+    def passing(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        left.append(sum(each() is not None for each in read))
+        return train_pass(*args, **kwargs)
+
+    with mock.patch.object(NodeSet, "label_rows", label_rows), mock.patch.object(Trainer, "train_pass", passing):
+        train(**options)
+    return len(read), left
 
 
 # What rank 0 says of options that several ranks cannot have.
@@ -123,10 +147,11 @@ LOCAL = {"launchers": ((0, 2), (1, 2), (0, 1))}
 
 
 class Trained(NamedTuple):
-    """RUN folders of the cases, and the errors of the ranks in those of REFUSED."""
+    """RUN folders of the cases, the errors of the ranks in those of REFUSED, and what count_labels() returned."""
 
     folder: Path
     errors: dict[str, list[str]]
+    labels: dict[str, list[tuple[int, list[int]]]]
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +163,15 @@ def trained(graphs: dict[str, Dataset], module_folder: Path) -> Trained:
         datasets = tuple(paths.get(each, each) for each in DATASETS.get(name, ()))
         outs, local = folders_of(module_folder / f"refused {name}"), LOCAL.get(name, ())
         refused.append(RanksJob(len(local) or 2, options, outs=outs, datasets=datasets, local=local))
-    errors = run_cases(CASES, graphs, module_folder, refused)
-    return Trained(module_folder, dict(zip(REFUSED, errors, strict=True)))
+    counted = {}
+    for name in ("sign", "learned rows"):
+        case = CASES[name]
+        options = {**OPTIONS, **case.options, "dataset": paths[case.graph], "threads": 2}
+        del options["eval_batch_size"]
+        counted[name] = Call(2, count_labels, (options,))
+    answers = run_cases(CASES, graphs, module_folder, [*map(call_of, refused), *counted.values()])
+    errors, labels = answers[: len(refused)], answers[len(refused) :]
+    return Trained(module_folder, dict(zip(REFUSED, errors, strict=True)), dict(zip(counted, labels, strict=True)))
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +223,12 @@ def test_errors_are_those_of_the_first_rank_whichever_has_them(trained: Trained)
         expected = first if name in (*DATASETS, *LOCAL) else "another process of this run ended"
         assert others == [expected] * len(others), name
     assert not list(trained.folder.glob("refused *")), "nothing is written"
+
+
+def test_a_machine_reads_labels_for_all_ranks_and_has_one_copy(trained: Trained) -> None:
+    for name, ranks in trained.labels.items():
+        # Rank 0 has read them to choose options, too.
+        assert ranks == [(2, [0, 0]), (0, [0, 0])], name
 
 
 @pytest.mark.slow

@@ -156,11 +156,15 @@ def _start(
         require_same_dataset(source.dataset, group)
         Callbacks(callbacks).configured(resolved.config, resolved.choices)
         folder = None if out is None else Path(out)
+        completed = resolved.config
+        # Ranks read it together: a machine has one copy.
+        task = resolved.task if group.is_alone else None
+        del resolved
         return run_config(
             source.dataset,
-            resolved.config,
+            completed,
             folder,
-            task=resolved.task,
+            task=task,
             resume=resume,
             callbacks=callbacks,
             group=group,

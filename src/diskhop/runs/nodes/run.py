@@ -36,8 +36,8 @@ def train_nodes(
 ) -> Trained:
     """Train a model, keep the best by validation, test it, and write everything to the RUN folder, if there is one.
 
-    kind: of the run, for its files. prepare: plans the run and makes what it needs. task: what read_task() returns for
-    this configuration, if it was read already. Raises ConfigError or BudgetError before anything is written,
+    kind: of the run, for its files. prepare: plans the run and makes what it needs. task: what read_task() returned for
+    this configuration, if this process alone trains. Raises ConfigError or BudgetError before anything is written,
     TrainingError if the loss is not finite.
     """
     dataset, out = context.dataset, context.out
@@ -50,17 +50,19 @@ def train_nodes(
     warm_start = _open_warm_start(context, folder, config)
     whole, config = config, share_of(config, context.group.ranks)
     budget = budget_of(whole, context.group.ranks)
-    task = read = task or read_task(
-        labelled, split=config.split, evaluate=config.evaluate, memory_bytes=whole.memory_bytes
+    task = task or read_task(
+        labelled,
+        split=config.split,
+        evaluate=config.evaluate,
+        memory_bytes=whole.memory_bytes,
+        memory=shared_memory(budget),
     )
+    read = task
     _require_measurable(task, config)
     prepared = prepare_in_turns(
         config, context.group, lambda each: prepare(dataset, each, read, budget, context.callback)
     )
-    labels = task.labels
-    assert labels is not None, "there is no plan for a budget without room for labels"
-    if (memory := shared_memory(budget)) is not None:
-        task = replace(task, labels=memory.keep(lambda: labels))
+    assert task.labels is not None, "there is no plan for a budget without room for labels"
     config = prepared.config
     scaling = context.group.first(lambda: _scaling_so_far(context, folder, warm_start))
     objective = make_objective(config, labelled, task, scaling, prepared.device)
@@ -75,7 +77,7 @@ def train_nodes(
         has_valid=task.seeds.valid is not None,
         has_test=task.seeds.test is not None,
         held=task.held,
-        resident=labels.nbytes + task.seeds.num_bytes,
+        resident=task.labels.nbytes + task.seeds.num_bytes,
         warm_start=warm_start,
     )
     return run_job(job, context, folder, budget)

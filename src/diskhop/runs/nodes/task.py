@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from diskhop.errors import ConfigError
 from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.choices import Choice
 from diskhop.sampling.seeds import SplitSeeds
+from diskhop.system.resident import OwnMemory, ResidentMemory
 
 _TRAIN_FRACTION, _VALID_FRACTION = 0.6, 0.2
 # Nodes to plan with where labels are not read: plenty for batches as large as a run's.
@@ -38,8 +40,13 @@ class NodeTask:
     choices: list[Choice]
 
 
-def read_task(dataset: Dataset, *, split: int, evaluate: bool, memory_bytes: int) -> NodeTask:
-    """Read labels and seed nodes, if a budget of memory_bytes has room for them. Raises as choose_seeds()."""
+def read_task(
+    dataset: Dataset, *, split: int, evaluate: bool, memory_bytes: int, memory: ResidentMemory | None = None
+) -> NodeTask:
+    """Read labels and seed nodes, if a budget of memory_bytes has room for them. Raises as choose_seeds().
+
+    memory: of processes that call this together, and have one copy of the labels; None for this process alone.
+    """
     num_nodes = dataset.num_nodes
     name = next(iter(dataset.nodes))
     if dataset.manifest.node_types[name].labels is None:
@@ -54,9 +61,15 @@ def read_task(dataset: Dataset, *, split: int, evaluate: bool, memory_bytes: int
         if dataset.num_splits == 0:
             seed_bytes = 2 * 8 * num_nodes
         return NodeTask(None, seeds, {"labels": label_bytes, "seeds": seed_bytes}, choices)
-    labels = dataset.label_rows()
+    labels = (memory or OwnMemory()).keep(partial(_label_rows, dataset))
     seeds, choices = choose_seeds(dataset, labels, split, evaluate)
     return NodeTask(labels, seeds, {"labels": label_bytes, "seeds": 2 * seeds.num_bytes}, choices)
+
+
+def _label_rows(dataset: Dataset) -> NDArray[Any]:
+    labels = dataset.label_rows()
+    assert labels is not None, "a dataset without labels is refused"
+    return labels
 
 
 def choose_seeds(
