@@ -5,7 +5,7 @@ from disk at least 1.8 times as fast (GNNDrive's Figure 13, PP-GNN's scaling). T
 ranks have where all cores are in use; the threads that prepare its batches share it. The same case is repeated without:
 then those of one process have the second core to themselves. The third case reads as much as it can and computes
 little: there processes wait for the same disk, and the share of the time that they wait is printed. Both sides take the
-same steps, of two batches each, and end with the same model. All files are evicted before each run. Memory is the sum
+same steps, of eight batches each, and end with the same model. All files are evicted before each run. Memory is the sum
 of the processes' proportional shares (PSS), sampled every five seconds.
 """
 
@@ -73,7 +73,8 @@ def run(case: Case, dataset: Dataset, num_processes: int, num_batches: int, num_
     command += ["--json", "--out", str(out)]
     command += [*case.words.split(), "--no-eval", "--seed", "0", "--batch-size", "1000", "--matmul", "blas"]
     command += ["--max-batches", str(num_batches), "--epochs", str(num_epochs), "--threads", str(num_processes)]
-    command += ["--accumulate", "2"]
+    # Processes wait for each other at the end of a step.
+    command += ["--accumulate", "8"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         peak = [0]
         sampling = threading.Thread(target=_sample_pss, args=(psutil.Process(process.pid), peak))

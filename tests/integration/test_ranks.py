@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import weakref
 from collections.abc import Sequence
@@ -11,11 +12,16 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
+import torch
+from torch import nn
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.node_set import NodeSet
+from diskhop.runs import sums
+from diskhop.runs.distributed import open_group
 from diskhop.runs.start import train
 from diskhop.runs.trainer import Trainer
+from diskhop.runtime.ranks import read_ranks
 from diskhop.stores.stores import STORES
 from tests.ranks import Call, RanksJob, call_in_ranks, call_of, folders_of
 from tests.runs import assert_same_run, import_arrays, random_arrays, small_graph
@@ -146,12 +152,38 @@ DATASETS = {"dataset": ("sbm", "values"), "no dataset": ("sbm", "nowhere")}
 LOCAL = {"launchers": ((0, 2), (1, 2), (0, 1))}
 
 
+# Sums of these depend on the order: 16777217 is no float32.
+PARTS = (16777216.0, 1.0, -16777216.0, 1.0, 3.0, 0.25)
+
+
+def sum_parts(most_waiting_bytes: int) -> tuple[float, list[float]]:
+    """Add PARTS in two ranks, by turns, as gradients and as losses, and return the sum and the losses.
+
+    Where rounds may wait, rank 0 adds all of its own before rank 1 has any.
+    """
+    ranks = read_ranks(os.environ)
+    with open_group(ranks) as group, mock.patch.object(sums, "_MOST_WAITING_BYTES", most_waiting_bytes):
+        model = nn.Linear(1, 1, bias=False)
+        added = sums.GradientSums(model, group)
+        if most_waiting_bytes and not ranks.is_first:
+            group.receive(0)
+        for part in ranks.share(PARTS):
+            model.weight.grad = torch.full((1, 1), part)
+            added.add(sums.LossValue(part, 1))
+        if most_waiting_bytes and ranks.is_first:
+            group.send("all are added", 1)
+        losses = added.finish()
+        assert model.weight.grad is not None
+        return model.weight.grad.item(), [loss.mean for loss in losses]
+
+
 class Trained(NamedTuple):
-    """RUN folders of the cases, the errors of the ranks in those of REFUSED, and what count_labels() returned."""
+    """RUN folders of the cases, the errors of ranks in those of REFUSED, and results of count_labels(), sum_parts()."""
 
     folder: Path
     errors: dict[str, list[str]]
     labels: dict[str, list[tuple[int, list[int]]]]
+    sums: list[list[tuple[float, list[float]]]]
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +201,14 @@ def trained(graphs: dict[str, Dataset], module_folder: Path) -> Trained:
         options = {**OPTIONS, **case.options, "dataset": paths[case.graph], "threads": 2}
         del options["eval_batch_size"]
         counted[name] = Call(2, count_labels, (options,))
-    answers = run_cases(CASES, graphs, module_folder, [*map(call_of, refused), *counted.values()])
-    errors, labels = answers[: len(refused)], answers[len(refused) :]
-    return Trained(module_folder, dict(zip(REFUSED, errors, strict=True)), dict(zip(counted, labels, strict=True)))
+    summed = [Call(2, sum_parts, (num_bytes,)) for num_bytes in (0, 1 << 20)]
+    answers = iter(run_cases(CASES, graphs, module_folder, [*map(call_of, refused), *counted.values(), *summed]))
+    return Trained(
+        module_folder,
+        errors={name: next(answers) for name in REFUSED},
+        labels={name: next(answers) for name in counted},
+        sums=list(answers),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +266,14 @@ def test_a_machine_reads_labels_for_all_ranks_and_has_one_copy(trained: Trained)
     for name, ranks in trained.labels.items():
         # Rank 0 has read them to choose options, too.
         assert ranks == [(2, [0, 0]), (0, [0, 0])], name
+
+
+def test_a_rank_that_is_ahead_does_not_wait_within_a_step(trained: Trained) -> None:
+    expected = torch.zeros(())
+    for part in PARTS:
+        expected += part
+    assert trained.sums == [[(expected.item(), list(PARTS))] * 2] * 2
+    assert expected != sum(PARTS), "the order matters"
 
 
 @pytest.mark.slow
