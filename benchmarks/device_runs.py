@@ -193,8 +193,10 @@ def train_in_memory(setting: Setting, threads: int, on_device: bool, stages: dic
 
 
 def train_pyg(setting: Setting, num_workers: int, on_device: bool, stages: dict[str, float]) -> None:
-    """Train on batches of PyG's NeighborLoader with its GraphSAGE, trimmed by hops: moved by .to(device), or with all
-    features in the device's memory."""
+    """Train on batches of PyG's NeighborLoader with its GraphSAGE, trimmed by hops where pyg-lib samples.
+
+    Batches are moved by .to(device), or all features are in the device's memory.
+    """
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
     from torch_geometric.nn import GraphSAGE
@@ -221,20 +223,23 @@ def train_pyg(setting: Setting, num_workers: int, on_device: bool, stages: dict[
     )  # fmt: skip
     model = GraphSAGE(dim, setting.hidden, len(setting.fanout), dataset.num_outputs).to(device)
 
-    def forward(x: Tensor, hops: Any) -> Tensor:
-        edges, nodes_per_hop, edges_per_hop = hops
-        out: Tensor = model(x, edges, num_sampled_nodes_per_hop=nodes_per_hop, num_sampled_edges_per_hop=edges_per_hop)
+    def forward(x: Tensor, edges: tuple[Tensor, dict[str, list[int]]]) -> Tensor:
+        edge_index, sampled = edges
+        out: Tensor = model(x, edge_index, **sampled)
         return out
 
     def batches() -> Iterator[Moved]:
         for batch in loader:
             rows = batch.x.to(device) if features is None else features[batch.n_id.to(device)]
-            hops = batch.edge_index.to(device), batch.num_sampled_nodes, batch.num_sampled_edges
-            yield rows, hops, batch.y[: batch.batch_size].to(device)
+            # The sampler of torch-sparse does not say what it sampled per hop.
+            sampled = {
+                f"{name}_per_hop": batch[name] for name in ("num_sampled_nodes", "num_sampled_edges") if name in batch
+            }
+            yield rows, (batch.edge_index.to(device), sampled), batch.y[: batch.batch_size].to(device)
 
     forward.parameters = model.parameters  # type: ignore[attr-defined]
     # It takes a multiple of our time.
-    num_batches = setting.num_batches if num_workers else -(-setting.num_batches // 4)
+    num_batches = setting.num_batches if num_workers else min(setting.num_batches, 10)
     _train(replace(setting, num_batches=num_batches), forward, batches(), stages)
 
 

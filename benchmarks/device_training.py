@@ -87,15 +87,14 @@ def ways_of(setting: Setting, stores: Sequence[str], device_bytes: int) -> list[
             name = f"{store}, {format_bytes(num_bytes)} on the device" if num_bytes else store
             arguments = setting, store, num_bytes, EPOCHS, 0
             ways.append(Way(name, train_from_disk, arguments, store == "packed"))
+    ways.append(Way("memory, all features on device, 8 threads", train_in_memory, (setting, 8, True)))
     if has_pyg_sampler():
-        for workers in (0, 8):
-            ways.append(Way(f"PyG, .to(device), {workers} workers", train_pyg, (setting, workers, False)))
-            ways.append(Way(f"PyG, features on device, {workers} workers", train_pyg, (setting, workers, True)))
-        return ways
-    ways += [
-        Way(f"memory, .to(device), {threads} threads", train_in_memory, (setting, threads, False)) for threads in (1, 8)
-    ]
-    return [*ways, Way("memory, all features on device, 8 threads", train_in_memory, (setting, 8, True))]
+        name, work, several = "PyG", train_pyg, {0: "0 workers", 8: "8 workers"}
+        ways.append(Way("PyG, all features on device, 8 workers", train_pyg, (setting, 8, True)))
+    else:
+        name, work, several = "memory", train_in_memory, {1: "1 thread", 8: "8 threads"}
+    ways += [Way(f"{name}, .to(device), {said}", work, (setting, count, False)) for count, said in several.items()]
+    return ways
 
 
 def shown(way: Way, turn: Turn) -> str:
