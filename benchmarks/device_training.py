@@ -88,6 +88,7 @@ def ways_of(setting: Setting, stores: Sequence[str], device_bytes: int) -> list[
             arguments = setting, store, num_bytes, EPOCHS, 0
             ways.append(Way(name, train_from_disk, arguments, store == "packed"))
     ways.append(Way("memory, all features on device, 8 threads", train_in_memory, (setting, 8, True)))
+    work: Work
     if has_pyg_sampler():
         name, work, several = "PyG", train_pyg, {0: "0 workers", 8: "8 workers"}
         ways.append(Way("PyG, all features on device, 8 workers", train_pyg, (setting, 8, True)))
