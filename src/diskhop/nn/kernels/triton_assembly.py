@@ -17,7 +17,7 @@ from diskhop.policies.device_rows import LEVEL_SHIFT
 
 _MOST_COLUMNS = 1024
 # Of the rows that a program writes at once: enough reads in flight to use all of a memory's rate.
-_BYTES_PER_PROGRAM = 16384
+_BYTES_PER_PROGRAM = 8192
 # Of a scale, where its bytes lie together.
 _WORDS = tl.constexpr(tl.pointer_type(tl.int32))
 
