@@ -39,11 +39,12 @@ def sums_by_triton(x: Tensor, lists: NeighborLists, dtype: torch.dtype) -> Tenso
                 lists.own_weights if lists.own_weights is not None else lists.sources,
                 0 if lists.own_weights is None else len(lists.own_weights),
                 x,
-                x.stride(0),
                 out,
-                num_columns,
-                num_heads,
-                max(1, num_columns // num_heads),
+                # Constants of the kernel: only then are rows read in wide pieces.
+                X_STRIDE=x.stride(0),
+                NUM_COLUMNS=num_columns,
+                NUM_HEADS=num_heads,
+                HEAD_COLUMNS=max(1, num_columns // num_heads),
                 HAS_WEIGHTS=lists.weights is not None,
                 HAS_OWN=lists.own_weights is not None,
                 BLOCK=block,
@@ -60,19 +61,19 @@ def _sum_lists(
     own_weights: tl.tensor,
     num_own: tl.tensor,
     x: tl.tensor,
-    x_stride: tl.tensor,
     out: tl.tensor,
-    num_columns: tl.tensor,
-    num_heads: tl.tensor,
-    head_columns: tl.tensor,
-    HAS_WEIGHTS: tl.constexpr,  # noqa: N803 - Triton's habit for constants
+    X_STRIDE: tl.constexpr,  # noqa: N803 - Triton's habit for constants
+    NUM_COLUMNS: tl.constexpr,  # noqa: N803
+    NUM_HEADS: tl.constexpr,  # noqa: N803
+    HEAD_COLUMNS: tl.constexpr,  # noqa: N803
+    HAS_WEIGHTS: tl.constexpr,  # noqa: N803
     HAS_OWN: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ) -> None:
     row = tl.program_id(0)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    is_column = columns < num_columns
-    heads = columns // head_columns
+    is_column = columns < NUM_COLUMNS
+    heads = columns // HEAD_COLUMNS
     edge = tl.load(indptr + row)
     end = tl.load(indptr + row + 1)
     total = tl.zeros((BLOCK,), tl.float32)
@@ -80,17 +81,17 @@ def _sum_lists(
         for each in tl.static_range(_EDGES):
             is_edge = edge + each < end
             source = tl.load(sources + edge + each, mask=is_edge, other=0).to(tl.int64)
-            values = tl.load(x + source * x_stride + columns, mask=is_column & is_edge, other=0.0).to(tl.float32)
+            values = tl.load(x + source * X_STRIDE + columns, mask=is_column & is_edge, other=0.0).to(tl.float32)
             if HAS_WEIGHTS:
-                of_edge = weights + (edge + each).to(tl.int64) * num_heads
+                of_edge = weights + (edge + each).to(tl.int64) * NUM_HEADS
                 values = values * tl.load(of_edge + heads, mask=is_column & is_edge, other=0.0)
             total = tl.where(is_edge, total + values, total)
         edge += _EDGES
     if HAS_OWN:  # noqa: SIM102 - decided when the kernel is compiled
         if row < num_own:
-            own = tl.load(x + row.to(tl.int64) * x_stride + columns, mask=is_column, other=0.0).to(tl.float32)
+            own = tl.load(x + row.to(tl.int64) * X_STRIDE + columns, mask=is_column, other=0.0).to(tl.float32)
             total += own * tl.load(own_weights + row)
-    tl.store(out + row.to(tl.int64) * num_columns + columns, total.to(out.dtype.element_ty), mask=is_column)
+    tl.store(out + row.to(tl.int64) * NUM_COLUMNS + columns, total.to(out.dtype.element_ty), mask=is_column)
 
 
 def products_by_triton(x: Tensor, grad: Tensor, lists: NeighborLists, num_heads: int) -> Tensor:
@@ -104,12 +105,12 @@ def products_by_triton(x: Tensor, grad: Tensor, lists: NeighborLists, num_heads:
                 lists.indptr,
                 lists.sources,
                 x,
-                x.stride(0),
                 grad,
-                grad.stride(0),
                 out,
-                num_heads,
-                head_columns,
+                X_STRIDE=x.stride(0),
+                GRAD_STRIDE=grad.stride(0),
+                NUM_HEADS=num_heads,
+                HEAD_COLUMNS=head_columns,
                 BLOCK=block,
                 num_warps=max(1, block // _COLUMNS_PER_WARP),
             )
@@ -121,31 +122,31 @@ def _multiply_lists(
     indptr: tl.tensor,
     sources: tl.tensor,
     x: tl.tensor,
-    x_stride: tl.tensor,
     grad: tl.tensor,
-    grad_stride: tl.tensor,
     out: tl.tensor,
-    num_heads: tl.tensor,
-    head_columns: tl.tensor,
+    X_STRIDE: tl.constexpr,  # noqa: N803
+    GRAD_STRIDE: tl.constexpr,  # noqa: N803
+    NUM_HEADS: tl.constexpr,  # noqa: N803
+    HEAD_COLUMNS: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ) -> None:
     row = tl.program_id(0)
     head = tl.program_id(1)
     edge = tl.load(indptr + row)
     end = tl.load(indptr + row + 1)
-    of_list = grad + row.to(tl.int64) * grad_stride + head * head_columns
+    of_list = grad + row.to(tl.int64) * GRAD_STRIDE + head * HEAD_COLUMNS
     while edge < end:
         for each in tl.static_range(_EDGES):
             is_edge = edge + each < end
             source = tl.load(sources + edge + each, mask=is_edge, other=0).to(tl.int64)
-            of_edge = x + source * x_stride + head * head_columns
+            of_edge = x + source * X_STRIDE + head * HEAD_COLUMNS
             total = tl.zeros((BLOCK,), tl.float32)
             column = 0
-            while column < head_columns:
+            while column < HEAD_COLUMNS:
                 columns = column + tl.arange(0, BLOCK)
-                is_column = (columns < head_columns) & is_edge
+                is_column = (columns < HEAD_COLUMNS) & is_edge
                 left = tl.load(of_edge + columns, mask=is_column, other=0.0).to(tl.float32)
                 total += left * tl.load(of_list + columns, mask=is_column, other=0.0).to(tl.float32)
                 column += BLOCK
-            tl.store(out + (edge + each).to(tl.int64) * num_heads + head, tl.sum(total), mask=is_edge)
+            tl.store(out + (edge + each).to(tl.int64) * NUM_HEADS + head, tl.sum(total), mask=is_edge)
         edge += _EDGES
