@@ -210,7 +210,9 @@ class Bench:
     def _rows(self, num_rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         if dtype == torch.int8:
             rows = torch.randint(-127, 128, (num_rows, columns), device=self._device, generator=self._draws)
-            return rows.to(torch.int8)
+            rows = rows.to(torch.int8)
+            rows[:, -SCALE_BYTES:] = torch.ones(1, device=self._device).view(torch.int8)
+            return rows
         return torch.randn(num_rows, columns, device=self._device, generator=self._draws, dtype=dtype)
 
     def _integers(self, high: int, size: int) -> Tensor:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from device_runs import LR, WARM_UP_BATCHES, Step, measure
+from device_runs import LEAST_BATCHES, LR, WARM_UP_BATCHES, Step, measure, require_batches
 from devices import NO_GPU, add_device_options, is_there, moment, name_of, take_turn_on
 from diskhop.hops.read.placement import Place
 from diskhop.hops.tables import HopTables, open_hop_tables
@@ -161,6 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(NO_GPU)
         return 0
     num_rows = options.rows or (100_000 if options.quick else 1_000_000)
+    smaller = f"--batch-size {num_rows // LEAST_BATCHES} or less"
+    require_batches(parser, -(-num_rows // options.batch_size), smaller)
     models = (options.models or ("sign" if options.quick else MODELS)).split(",")
     folder = options.dir / f"hops-{num_rows}"
     tables = make_tables(folder, num_rows)

@@ -7,6 +7,7 @@ the begin of the next one the device waits: for the batch, its copy, or Python.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,8 @@ from workloads import evict
 
 # Kernels are compiled, and libraries loaded, in the first steps.
 WARM_UP_BATCHES = 3
+# One that is skipped, and two between which the device waits.
+LEAST_BATCHES = 3
 LR = 0.003
 
 
@@ -84,6 +87,12 @@ class Setting:
         return self.in_memory_bytes(dataset) if store == "memory" else self.memory_bytes
 
 
+def require_batches(parser: argparse.ArgumentParser, num_batches: int, options: str) -> None:
+    """Refuse fewer batches per epoch than can be timed. options: that decide how many there are, with good values."""
+    if num_batches < LEAST_BATCHES:
+        parser.error(f"an epoch must have at least {LEAST_BATCHES} batches, got {num_batches}; use {options}")
+
+
 class Step(NamedTuple):
     """When the device began a step, and when it ended."""
 
@@ -94,7 +103,8 @@ class Step(NamedTuple):
 def measure(steps: Sequence[Step], stages: dict[str, float], num_skipped: int) -> None:
     """Put seconds per batch and the device's waiting share into stages, from the end of the steps that are skipped on.
 
-    Whoever skips an epoch counts the start of the next one, before its first batch is there.
+    Whoever skips an epoch counts the start of the next one, before its first batch is there. steps: LEAST_BATCHES or
+    more.
     """
     timed = steps[min(num_skipped, len(steps) - 2) - 1 :]
     periods = [seconds_between(one.begin, other.begin) for one, other in pairwise(timed[1:])]

@@ -22,7 +22,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from device_runs import Setting, Work, digest_of, train_from_disk, train_in_memory, train_pyg
+from device_runs import (
+    LEAST_BATCHES,
+    Setting,
+    Work,
+    digest_of,
+    require_batches,
+    train_from_disk,
+    train_in_memory,
+    train_pyg,
+)
 from devices import NO_GPU, add_device_options, is_there, name_of, take_turn_on
 from diskhop.budget import format_bytes, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
@@ -35,6 +44,7 @@ from workloads import BATCH_SIZE, DEFAULT_FOLDER, HIDDEN, WORKLOADS, find_datase
 
 STORES = "packed,belady,static,shared,auto"
 MOST_WAITING = 0.05
+TRAIN_FRACTION = 0.1
 # Of runs from disk; the first one is not timed.
 EPOCHS = 2
 # Of a run: loaders with many threads need more than W's memory.
@@ -72,8 +82,8 @@ def find_graph(num_nodes: int, folder: Path) -> Dataset:
         folder.mkdir(parents=True, exist_ok=True)
         num_edges = workload.num_edges // workload.num_nodes * num_nodes
         config = GraphConfig(
-            kind=workload.kind, num_nodes=num_nodes, num_edges=num_edges, dim=128, num_classes=47, train_fraction=0.1,
-            order=workload.order, seed=1,
+            kind=workload.kind, num_nodes=num_nodes, num_edges=num_edges, dim=128, num_classes=47,
+            train_fraction=TRAIN_FRACTION, order=workload.order, seed=1,
         )  # fmt: skip
         generate_graph(path, config, engine=open_engine().engine)
     return open_dataset(path)
@@ -145,6 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _QUICK if options.quick else _FULL
     num_nodes = options.nodes or chosen.nodes
     stores = (options.stores or chosen.stores).split(",")
+    num_batches = options.batches or chosen.batches
+    most_batches = int(TRAIN_FRACTION * num_nodes) // options.batch_size
+    smaller = f"--batches {chosen.batches} and --batch-size {int(TRAIN_FRACTION * num_nodes) // LEAST_BATCHES} or less"
+    require_batches(parser, min(num_batches, most_batches), smaller)
     workload = WORKLOADS["W"]
     scale = num_nodes / workload.num_nodes
     dataset = find_graph(num_nodes, options.dir)
@@ -158,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fanout=workload.fanouts,
         batch_size=options.batch_size,
         hidden=options.hidden,
-        num_batches=options.batches or chosen.batches,
+        num_batches=num_batches,
         threads=options.threads,
     )
     device_bytes = 0

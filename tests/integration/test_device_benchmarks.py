@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import device_assembly
 import device_hops
 import device_training
+from tests.devices import BY_INTERPRETER, as_on_a_device
 
 
 def test_training_compares_batches_losses_and_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,10 +28,12 @@ def test_training_compares_batches_losses_and_seconds(tmp_path: Path, capsys: py
     assert list(document["ways"])[:2] == ["packed", "auto"]
 
 
-def test_assembly_times_every_kernel_beside_torch_and_pyg(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=BY_INTERPRETER)], ids=["torch", "triton"])
+def test_assembly_times_every_kernel_beside_torch_and_pyg(capsys: pytest.CaptureFixture[str], kernels: bool) -> None:
     sizes = {"bytes": 2000, "edges": 30, "repeats": 1, "widths": 5, "dtypes": "float16,int8", "device": "cpu"}
     options = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
-    assert device_assembly.main([*options, "--json"]) == 0
+    with as_on_a_device(kernels=kernels):
+        assert device_assembly.main([*options, "--json"]) == 0
     lines = json.loads(capsys.readouterr().out)["lines"]
     assembly = [(line["name"], line["dtype"]) for line in lines[:4]]
     names = "assembly, rows on device", "assembly, pinned rows"
@@ -51,3 +55,11 @@ def test_hop_tables_are_read_and_trained_from_every_place(tmp_path: Path, capsys
         assert way["stages"]["rows"] == 60
         assert way["stages"]["row bytes"] == 4 * 128 * 4
         assert ("waiting" in way["stages"]) == (way["model"] == "sign")
+
+
+@pytest.mark.parametrize("script", [device_training, device_hops])
+def test_too_few_batches_are_refused_in_a_line(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--nodes", "600"] if script is device_training else ["--rows", "60"]
+    with pytest.raises(SystemExit, match="2"):
+        script.main(["--device", "cpu", *sizes, "--batch-size", "30"])
+    assert "an epoch must have at least 3 batches, got 2; use --" in capsys.readouterr().err
