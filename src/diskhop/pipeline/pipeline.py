@@ -150,6 +150,8 @@ def open_pipeline(
                 pinned = chosen
             else:
                 levels = RowLevels(chosen[: places.device_rows], chosen[places.device_rows :])
+            # Levels are views of it, and end once their rows are read.
+            del chosen
         for name in _RESERVED_BY_PIPELINE:
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
         scratch = store = None

@@ -16,7 +16,7 @@ from diskhop.protocols import Table, TableGroup
 from diskhop.stores.group_share import GroupShare, accessed_bytes, split_bytes
 from diskhop.stores.kind import StoreKind
 
-# Bytes in memory per row of the table: its address.
+# Bytes of an address, and of an id.
 BYTES_PER_ROW = 8
 # Of a batch: the address of each node's row, while it is looked up and afterwards.
 ADDED = PreparedBytes(per_node=2 * BYTES_PER_ROW)
@@ -37,6 +37,17 @@ def on_device(table: Table | None, device_bytes: int, sizes: BatchSizes) -> dict
         return found if any(found.values()) else {}
     num_rows = 0 if table is None else min(device_bytes // table.row_bytes, table.num_rows)
     return {_ONLY: num_rows} if num_rows else {}
+
+
+def address_bytes(table: Table | None, kind: StoreKind, num_rows: Mapping[str, int]) -> int:
+    """Return the memory for the address of each row, and for the ids of placed rows until these are read.
+
+    Ids of rows that a store would cache are in the memory that it has for their places. num_rows: see on_device().
+    """
+    if table is None or not num_rows:
+        return 0
+    num_placed = min(table.num_rows, sum(num_rows.values()) + kind.resident_rows(table, StoreShare()))
+    return BYTES_PER_ROW * (table.num_rows + num_placed)
 
 
 def place_on(table: Table | None, kind: StoreKind, share: StoreShare, num_rows: Mapping[str, int]) -> RowPlaces | None:

@@ -22,7 +22,7 @@ from diskhop.pipeline.batch import SAMPLED_AHEAD
 from diskhop.pipeline.pinned import counts_accesses
 from diskhop.pipeline.sizes import rows_bytes
 from diskhop.planning.batch_sizes import measure_batches
-from diskhop.planning.device_rows import ADDED, BYTES_PER_ROW, describe, on_device, place_on
+from diskhop.planning.device_rows import ADDED, address_bytes, describe, on_device, place_on
 from diskhop.planning.lists import ListsPlan, named_lists, plan_lists
 from diskhop.planning.measure import disk_model
 from diskhop.planning.options import describe_division
@@ -196,7 +196,7 @@ class _StorePlanning:
         # Finished blocks wait in the channel, with each sampling thread while the channel is full, and at the gate. A
         # superbatch has its blocks on the disk, except for two that are being written.
         num_blocks = 2 * threads + (2 if looks_ahead else SAMPLED_AHEAD) + 1
-        addresses_bytes = BYTES_PER_ROW * self._table.num_rows if self._table is not None and self._device_rows else 0
+        addresses_bytes = address_bytes(self._table, self._kind, self._device_rows)
         tracing_bytes = writer_bytes(sizes.record_bytes) + reader_bytes(sizes.record_bytes) if looks_ahead else 0
         return {
             **self._workload.also_held,
