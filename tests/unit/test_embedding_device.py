@@ -20,6 +20,7 @@ from diskhop.embedding.device.step import DeviceEdges, DeviceStep, DeviceTable, 
 from diskhop.embedding.partitions.edges import EdgeRows, shuffled
 from diskhop.embedding.partitions.layout import PartitionLayout
 from diskhop.embedding.scoring.scores import SCORES
+from diskhop.embedding.step.contrast import LeftOut, is_left_out
 from diskhop.embedding.step.negatives import NegativeSampler
 from diskhop.embedding.step.step import Table
 from diskhop.nn.kernels.philox import bounded_words_reference
@@ -111,6 +112,32 @@ def check(model: str, loss: str, state_dim: int, *, kernels: bool, **changes: ob
         wanted, wanted_squares = adagrad(values, grad, square, options.lr)
         torch.testing.assert_close(torch.from_numpy(table.values).double(), wanted, rtol=1e-4, atol=2e-5)
         torch.testing.assert_close(torch.from_numpy(table.squares).double(), wanted_squares, rtol=1e-4, atol=1e-5)
+
+
+@examples(30)
+@given(
+    num_edges=st.integers(0, 6),
+    num_negatives=st.integers(1, 9),
+    most_known=st.sampled_from([0, 1, 5, 40]),
+    seed=st.integers(0, 999),
+)
+def test_known_answers_are_found_among_negatives(
+    num_edges: int, num_negatives: int, most_known: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    known = [np.sort(rng.choice(50, rng.integers(0, most_known + 1), replace=False)) for _ in range(num_edges)]
+    answers, negatives = rng.integers(0, 50, num_edges), rng.integers(0, 50, num_negatives)
+    ends = np.cumsum([len(each) for each in known], dtype=np.int64)
+    begins = ends - [len(each) for each in known]
+    found = is_left_out(
+        LeftOut(
+            *map(torch.from_numpy, (answers, negatives, np.concatenate([[], *known]).astype(np.int64), begins, ends))
+        )
+    )
+    expected = [
+        [node == answer or node in own for node in negatives] for answer, own in zip(answers, known, strict=True)
+    ]
+    assert found.tolist() == expected
 
 
 def test_rows_that_are_fixed_stay() -> None:

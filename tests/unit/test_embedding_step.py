@@ -212,7 +212,7 @@ def check(
         # Nodes' places are other numbers than their rows, in the same order as none of these.
         places = np.random.default_rng(3).permutation(NUM_NODES) + 100
         sources, of_relations, destinations = places[known[:, 0]], known[:, 1], places[known[:, 2]]
-        made = KnownEdges(
+        made = KnownEdges.read(
             len(known),
             0 if edges.relations is None else NUM_RELATIONS,
             lambda: iter(
@@ -226,7 +226,8 @@ def check(
             ),
         )
         rows = np.concatenate([edges.sources, edges.destinations, negatives.reshape(-1)])
-        of_batch = made.of_batch(places[rows], edges.relations, len(edges))
+        kinds = None if edges.relations is None else torch.from_numpy(edges.relations)
+        of_batch = made.of_batch(torch.from_numpy(places[rows]), kinds, len(edges))
     before = [(table.values.copy(), table.squares.copy()) for table in (nodes, relations) if table is not None]
     triples = () if known is None else set(map(tuple, known.tolist()))
     loss, gradients = oracle(options, nodes, relations, edges, negatives, triples)

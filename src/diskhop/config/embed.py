@@ -202,8 +202,6 @@ class EmbedConfig:
             raise ConfigError(
                 f"--model {self.model} is trained in memory: use --device cpu, or one of {', '.join(DEVICE_MODELS)}"
             )
-        if self.device != AUTO and self.mask_known:
-            raise ConfigError("--mask-known looks edges up in memory: use --device cpu, or remove --mask-known")
 
     @property
     def is_on_device(self) -> bool:
@@ -228,4 +226,5 @@ class EmbedConfig:
     def step_options(self) -> dict[str, Any]:
         """Options of a training step, by the names of embedding.step.gradients.StepOptions."""
         names = ("model", "loss", "margin", "lr", "batch_size", "chunk_size", "reciprocal", "n3", "l2", "dropout")
-        return {"num_negatives": self.negatives, **{name: getattr(self, name) for name in names}}
+        renamed = {"num_negatives": self.negatives, "masks_known": self.mask_known}
+        return {**renamed, **{name: getattr(self, name) for name in names}}

@@ -178,7 +178,8 @@ class DeviceCopies:
             return
         for start, stop in row_ranges(len(rows), self._ring.buffer_bytes // row_bytes):
             buffer = self._ring.take()[: (stop - start) * row_bytes]
-            places = torch.from_numpy(rows[start:stop])
+            # A store's may be read-only, which torch warns of.
+            places = torch.from_numpy(np.require(rows[start:stop], requirements="W"))
             torch.index_select(torch.from_numpy(source), 0, places, out=buffer.view(-1, row_bytes))
             self._send(buffer, into[start * row_bytes : stop * row_bytes])
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.gradients import SOFTMAXES, AnyGradients, Batch, Draws, Gradients, StepOptions
+from diskhop.embedding.step.known_edges import KnownBatch
 from diskhop.embedding.step.step import EPSILON
 from diskhop.nn.kernels.choice import runs_kernels
 from diskhop.nn.kernels.contrast_workspace import Workspace, workspace_bytes
@@ -18,6 +19,8 @@ from diskhop.nn.kernels.row_adagrad import update_rows
 
 # Wider rows do not fit the registers of a kernel.
 _MOST_KERNEL_DIM = 128
+# Sizes of float32 that looking up one negative among the known answers of one edge takes: six int64.
+_VALUES_PER_LOOKUP = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +75,7 @@ class DeviceStep:
         negatives: Tensor,
         draws: Draws,
         fixed: Sequence[range] = (),
+        known: KnownBatch | None = None,
         lr_share: float = 1.0,
     ) -> float:
         """Train a batch; see Step.run(). negatives: rows on the device, (2, chunks, num_negatives)."""
@@ -79,7 +83,7 @@ class DeviceStep:
         rows = torch.cat([edges.sources, edges.destinations, negatives.flatten()])
         grads, relation_grads = self._grads[: len(rows)], self._relation_grads[: 2 * num_edges]
         relation_rows = self._relation_rows(edges)
-        loss = self._gradients(Batch(num_edges, rows, relation_rows, None, grads, relation_grads), draws)
+        loss = self._gradients(Batch(num_edges, rows, relation_rows, known, grads, relation_grads), draws)
         if not np.isfinite(loss):
             return loss
         drawn, of_drawn = rows[2 * num_edges :], grads[2 * num_edges :]
@@ -142,13 +146,15 @@ class KernelGradients:
 def has_kernels(options: StepOptions, dim: int) -> bool:
     """Return whether Triton's kernels compute a step of these options."""
     is_product = SCORES[options.model].product is not None and options.loss in SOFTMAXES
-    return is_product and not options.dropout and dim <= _MOST_KERNEL_DIM
+    return is_product and not options.dropout and not options.masks_known and dim <= _MOST_KERNEL_DIM
 
 
 def device_step_bytes(options: StepOptions, dim: int, relation_dim: int) -> int:
     """Return the memory of a DeviceStep on the device in bytes: gradients, sorted rows, and temporaries."""
     rows = options.most_rows * (4 * dim + 6 * 8) + 2 * options.batch_size * (8 * relation_dim + 6 * 8)
     chunk = options.chunk_size * (3 * options.num_negatives + 12 * dim) + 3 * options.num_negatives * dim
+    if options.masks_known:
+        chunk += _VALUES_PER_LOOKUP * options.chunk_size * options.num_negatives
     # The reference adds up gradients of repeated rows in tensors of their own.
     by_reference = 4 * (chunk + 4 * options.most_rows * dim)
     by_kernels = workspace_bytes(options.batch_size, options.num_negatives, dim)

@@ -60,11 +60,14 @@ class PartitionBuffer:
 
     def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of the nodes at rows of the slots."""
-        stride = self._layout.stride_rows
+        return rows + self.offsets()[rows // self._layout.stride_rows]
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Return what is added to the rows of each slot to get places, int64 (slots)."""
         offsets = np.zeros(self._memory.num_slots, np.int64)
         for partition, slot in (*self._slots.items(), *self._leaving.items()):
-            offsets[slot] = self._layout.start(partition) - slot * stride
-        return rows + offsets[rows // stride]
+            offsets[slot] = self._layout.start(partition) - slot * self._layout.stride_rows
+        return offsets
 
     def fill(self, partition: int, values: NDArray[np.float32]) -> None:
         """Write a new partition: values (rows, dim) and sums of squares of 0. Call this before load()."""

@@ -34,6 +34,24 @@ class LeftOut(NamedTuple):
     ends: Tensor = NO_NODES
 
 
+def is_left_out(left_out: LeftOut) -> Tensor:
+    """Return which negatives are excluded for which edge, bool (C, K), by tensor operations."""
+    negatives = left_out.negatives
+    found = left_out.answers[:, None] == negatives
+    if not len(left_out.begins) or not len(left_out.known):
+        return found
+    # Every negative is looked up among the known answers of every edge at once, by bisection.
+    low = left_out.begins[:, None].repeat(1, len(negatives))
+    high = left_out.ends[:, None].repeat(1, len(negatives))
+    last = len(left_out.known) - 1
+    for _ in range(int((left_out.ends - left_out.begins).max()).bit_length()):
+        middle = (low + high) // 2
+        is_before = (low < high) & (left_out.known[middle.clamp(max=last)] < negatives)
+        low = torch.where(is_before, middle + 1, low)
+        high = torch.where(is_before, high, middle)
+    return found | ((low < left_out.ends[:, None]) & (left_out.known[low.clamp(max=last)] == negatives))
+
+
 class Chunk(NamedTuple):
     """A chunk of C edges with K negatives.
 
@@ -79,9 +97,7 @@ class Contrast:
         if runs_core(scores):
             mask_scores(chunk.left_out, scores)
         else:
-            # Without known answers: a device has no table of them.
-            left_out = chunk.left_out
-            scores.masked_fill_(left_out.answers[:, None] == left_out.negatives, -torch.inf)
+            scores.masked_fill_(is_left_out(chunk.left_out), -torch.inf)
         losses, positive_grads = self._loss(scores, positives, self._margin)
         query_grads = torch.empty_like(queries)
         kind.matrix_backward(scores, kept_scores, queries, chunk.negatives, query_grads, chunk.negative_grads)

@@ -44,6 +44,7 @@ class StepOptions:
     n3: weight of the sum of |x|^3 / 3 over the embeddings of a batch's sources, destinations and relations.
     l2: weight of the sum of x^2 / 2 over the embeddings of a batch's sources and destinations.
     dropout: dropout rate of the queries.
+    masks_known: whether negatives that form an edge of training are excluded.
     """
 
     model: str
@@ -57,6 +58,7 @@ class StepOptions:
     n3: float
     l2: float
     dropout: float
+    masks_known: bool = False
 
     @property
     def most_chunks(self) -> int:
@@ -90,7 +92,7 @@ class Batch(NamedTuple):
     @property
     def numbers(self) -> Tensor:
         """Node of each row, by the same numbers as known answers."""
-        return self.rows if self.known is None else torch.from_numpy(self.known.nodes)
+        return self.rows if self.known is None else self.known.nodes
 
 
 class Gradients(Protocol):
@@ -117,9 +119,7 @@ class ProductGradients:
         options, known = self._options, batch.known
         left_out = (batch.numbers, NO_NODES, NO_NODES, NO_NODES, NO_NODES)
         if known is not None:
-            destinations, sources = (torch.from_numpy(each) for each in known.answers)
-            begins, ends = (torch.from_numpy(each).flatten() for each in (known.begins, known.ends))
-            left_out = (batch.numbers, destinations, sources, begins, ends)
+            left_out = (batch.numbers, *known.answers, known.begins.flatten(), known.ends.flatten())
         return product_gradients(
             self._score, self._nodes, self._relations, batch.rows,
             NO_NODES if batch.relation_rows is None else batch.relation_rows, left_out,
@@ -227,5 +227,5 @@ def _left_out(batch: Batch, side: int, answers: slice, negatives: slice, edges: 
     numbers, known = batch.numbers, batch.known
     if known is None:
         return LeftOut(numbers[answers], numbers[negatives])
-    ranges = torch.from_numpy(known.begins[side, edges]), torch.from_numpy(known.ends[side, edges])
-    return LeftOut(numbers[answers], numbers[negatives], torch.from_numpy(known.answers[side]), *ranges)
+    ranges = known.begins[side, edges], known.ends[side, edges]
+    return LeftOut(numbers[answers], numbers[negatives], known.answers[side], *ranges)

@@ -5,10 +5,12 @@ They are excluded as negatives, since training would otherwise lower the scores 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from diskhop.embedding.partitions.edges import EdgeBlocks
 
@@ -16,19 +18,19 @@ from diskhop.embedding.partitions.edges import EdgeBlocks
 _BYTES_PER_EDGE = 2 * (8 + 8) + 8 + 16
 
 
-class _Answers(NamedTuple):
+class Answers(NamedTuple):
     """Known answers for one side.
 
     keys: the given node and relation of each edge, int64, ascending.
     nodes: the other end of each edge, int64, ascending within a key.
     """
 
-    keys: NDArray[np.int64]
-    nodes: NDArray[np.int64]
+    keys: Tensor
+    nodes: Tensor
 
 
 class KnownBatch(NamedTuple):
-    """Known answers of a batch.
+    """Known answers of a batch, all on the device of its embeddings.
 
     nodes: places of the batch's sources, destinations and negatives, int64.
     answers: known answers of all queries, for destinations and for sources, int64.
@@ -36,48 +38,66 @@ class KnownBatch(NamedTuple):
     ends: end of the known answers of each side and edge, int64 (2, edges).
     """
 
-    nodes: NDArray[np.int64]
-    answers: tuple[NDArray[np.int64], NDArray[np.int64]]
-    begins: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    nodes: Tensor
+    answers: tuple[Tensor, Tensor]
+    begins: Tensor
+    ends: Tensor
 
 
 class KnownEdges:
-    """Known answers of all training edges, by places. num_relations: 0 without relations."""
+    """Known answers of all training edges, by places.
 
-    def __init__(self, num_edges: int, num_relations: int, blocks: EdgeBlocks) -> None:
-        self._num_relations = max(1, num_relations)
-        self._sides = tuple(self._read(num_edges, blocks, side) for side in (0, 1))
+    num_relations: at least 1. tails, heads: answers for destinations and for sources.
+    """
 
-    def of_batch(self, nodes: NDArray[np.int64], relations: NDArray[np.int32] | None, num_edges: int) -> KnownBatch:
+    def __init__(self, num_relations: int, tails: Answers, heads: Answers) -> None:
+        self._num_relations = num_relations
+        self._sides = tails, heads
+
+    @classmethod
+    def read(cls, num_edges: int, num_relations: int, blocks: EdgeBlocks) -> KnownEdges:
+        """Read all training edges. num_relations: 0 without relations."""
+        num_relations = max(1, num_relations)
+        tails, heads = (_read(num_edges, num_relations, blocks, side) for side in (0, 1))
+        return cls(num_relations, tails, heads)
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> KnownEdges:
+        """Return the edges with a function applied to each tensor, such as one that copies it to a device."""
+        tails, heads = (Answers(function(each.keys), function(each.nodes)) for each in self._sides)
+        return KnownEdges(self._num_relations, tails, heads)
+
+    def of_batch(self, nodes: Tensor, relations: Tensor | None, num_edges: int) -> KnownBatch:
         """Return the known answers of a batch.
 
         nodes: places of num_edges sources, num_edges destinations, then negatives.
         """
-        begins, ends = np.empty((2, num_edges), np.int64), np.empty((2, num_edges), np.int64)
+        begins, ends = nodes.new_empty(2, num_edges), nodes.new_empty(2, num_edges)
         for side, answers in enumerate(self._sides):
-            keys = self._keys(nodes[side * num_edges : (side + 1) * num_edges], relations)
-            begins[side] = np.searchsorted(answers.keys, keys)
-            ends[side] = np.searchsorted(answers.keys, keys, side="right")
+            keys = nodes[side * num_edges : (side + 1) * num_edges] * self._num_relations
+            keys = keys if relations is None else keys + relations
+            begins[side] = torch.searchsorted(answers.keys, keys)
+            ends[side] = torch.searchsorted(answers.keys, keys, right=True)
         return KnownBatch(nodes, (self._sides[0].nodes, self._sides[1].nodes), begins, ends)
 
-    def _read(self, num_edges: int, blocks: EdgeBlocks, side: int) -> _Answers:
-        keys, nodes = np.empty(num_edges, np.int64), np.empty(num_edges, np.int64)
-        end = 0
-        for sources, relations, destinations in blocks():
-            start, end = end, end + len(sources)
-            given, nodes[start:end] = (sources, destinations) if side == 0 else (destinations, sources)
-            keys[start:end] = self._keys(given, relations)
-        order = np.lexsort((nodes, keys))
-        return _Answers(keys[order], nodes[order])
 
-    def _keys(
-        self, nodes: NDArray[np.int64], relations: NDArray[np.int64] | NDArray[np.int32] | None
-    ) -> NDArray[np.int64]:
-        keys = nodes * self._num_relations
-        return keys if relations is None else keys + relations
+def _read(num_edges: int, num_relations: int, blocks: EdgeBlocks, side: int) -> Answers:
+    keys, nodes = np.empty(num_edges, np.int64), np.empty(num_edges, np.int64)
+    end = 0
+    for sources, relations, destinations in blocks():
+        start, end = end, end + len(sources)
+        given, nodes[start:end] = (sources, destinations) if side == 0 else (destinations, sources)
+        keys[start:end] = given * num_relations
+        if relations is not None:
+            keys[start:end] += relations
+    order = np.lexsort((nodes, keys))
+    return Answers(torch.from_numpy(keys[order]), torch.from_numpy(nodes[order]))
 
 
 def known_bytes(num_edges: int) -> int:
     """Return the memory of KnownEdges in bytes, including sorting."""
     return num_edges * _BYTES_PER_EDGE
+
+
+def device_known_bytes(num_edges: int) -> int:
+    """Return the memory of KnownEdges on a device in bytes."""
+    return num_edges * 2 * (8 + 8)

@@ -10,6 +10,7 @@ from diskhop.embedding.device.step import device_step_bytes
 from diskhop.embedding.partitions.layout import PartitionLayout
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.gradients import StepOptions
+from diskhop.embedding.step.known_edges import device_known_bytes
 from diskhop.errors import BudgetError
 from diskhop.planning.embeddings.size import EmbedSize
 
@@ -21,7 +22,7 @@ class DeviceParts(NamedTuple):
     """Bytes of a device's memory.
 
     partitions: in the slots.
-    edges: of a phase.
+    edges: of a phase; with --mask-known, of all training, too.
     batch: gradients and scores.
     relations: embeddings and their Adagrad state.
     """
@@ -63,7 +64,7 @@ def device_parts(
     relation_dim = SCORES[config.model].relation_dim(config.dim)
     return DeviceParts(
         partitions=num_slots * layout.partition_bytes,
-        edges=most_in_phase * _BYTES_PER_EDGE,
+        edges=most_in_phase * _BYTES_PER_EDGE + (device_known_bytes(size.num_edges) if config.mask_known else 0),
         batch=device_step_bytes(StepOptions(**config.step_options()), config.dim, relation_dim),
         relations=relations_bytes(config, size),
     )

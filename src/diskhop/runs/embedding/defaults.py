@@ -99,9 +99,8 @@ def _choose_device(choices: Choices) -> None:
     """Choose the device for 'auto', and the memory there that a run may take."""
     complete = choices.complete
     if complete.get("device") == AUTO:
-        if complete["model"] not in DEVICE_MODELS or complete.get("mask_known"):
-            why = f"model {complete['model']}" if complete["model"] not in DEVICE_MODELS else "--mask-known"
-            chosen = ChosenDevice(CPU, f"{why} is trained in memory")
+        if complete["model"] not in DEVICE_MODELS:
+            chosen = ChosenDevice(CPU, f"model {complete['model']} is trained in memory")
         else:
             chosen = choose_device(AUTO, read_cuda())
         complete["device"] = chosen.name

@@ -17,6 +17,7 @@ from diskhop.embedding.device.slots import DeviceSlots
 from diskhop.embedding.device.step import DeviceEdges, DeviceStep, DeviceTable
 from diskhop.embedding.step.draws import Draw, generator
 from diskhop.embedding.step.gradients import StepOptions
+from diskhop.embedding.step.known_edges import KnownBatch, KnownEdges
 from diskhop.embedding.step.step import Table
 from diskhop.errors import TrainingError
 from diskhop.pipeline.transfer import DeviceCopies
@@ -36,6 +37,14 @@ class _Begun(NamedTuple):
     edges: DeviceEdges
     order: Tensor
     negatives: DeviceNegatives
+    offsets: Tensor
+
+
+class _Known(NamedTuple):
+    """Edges that negatives must not form, in memory and on the device; None: they may form any."""
+
+    here: KnownEdges | None
+    there: KnownEdges | None
 
 
 class DeviceTrainer:
@@ -61,21 +70,27 @@ class DeviceTrainer:
             nodes = DeviceTable(slots.values, slots.squares)
             self._step = DeviceStep(StepOptions(**parts.config.step_options()), nodes, self._there)
         self._begun: _Begun | None = None
+        self._known: _Known | None = None
 
     def begin(self, edges: PhaseEdges) -> None:
         """See BatchTrainer."""
         parts, config, device, rows = self._parts, self._parts.config, self._copies.device, edges.edges
-        assert edges.known is None, "the configuration refuses mask_known on a device"
         with batch_errors(device, config):
+            if self._known is None or self._known.here is not edges.known:
+                # All training edges: the same until nodes change their places.
+                self._known = None
+                there = None if edges.known is None else edges.known.mapped(self._copies.copy)
+                self._known = _Known(edges.known, there)
             sources, destinations = (
                 self._copies.copy(torch.from_numpy(each)) for each in (rows.sources, rows.destinations)
             )
             relations = None if rows.relations is None else self._copies.copy(torch.from_numpy(rows.relations))
             self._copies.finish().wait()
-            there = DeviceEdges(sources, relations, destinations)
+            edges_there = DeviceEdges(sources, relations, destinations)
             order = device_order(len(rows), config.seed, edges.pass_number, edges.phase.number, device)
             negatives = DeviceNegatives(sampler_of(parts, edges.phase), parts.buffer.base, device)
-        self._begun = _Begun(edges, there, order, negatives)
+            offsets = torch.from_numpy(parts.buffer.offsets()).to(device)
+        self._begun = _Begun(edges, edges_there, order, negatives, offsets)
 
     def train(self, number: int, lr_share: float) -> Trained:
         """See BatchTrainer."""
@@ -87,8 +102,18 @@ class DeviceTrainer:
             shape = shape_of(parts, len(batch))
             negatives = begun.negatives.draw(shape, batch.sources, batch.destinations, key)
             draws = partial(generator, config.seed, Draw.DROPOUT, *key)
-            loss = self._step.run(batch, negatives, draws, fixed_rows(parts, begun.phase.phase), lr_share)
+            fixed = fixed_rows(parts, begun.phase.phase)
+            loss = self._step.run(batch, negatives, draws, fixed, self._known_of(batch, negatives), lr_share)
         return Trained(loss, len(batch))
+
+    def _known_of(self, batch: DeviceEdges, negatives: Tensor) -> KnownBatch | None:
+        """Return the known answers of a batch; None where negatives may form any edge."""
+        assert self._begun is not None and self._known is not None, "begin() is called first"  # noqa: PT018
+        if self._known.there is None:
+            return None
+        rows = torch.cat([batch.sources, batch.destinations, negatives.flatten()])
+        places = rows + self._begun.offsets[rows // self._parts.layout.stride_rows]
+        return self._known.there.of_batch(places, batch.relations, len(batch))
 
     def end(self) -> None:
         """See BatchTrainer."""

@@ -158,7 +158,7 @@ class EmbeddingRun:
             lambda: EdgeBuckets(parts.layout, num_edges, has_relations, blocks, parts.columns, progress)
         )
         if config.mask_known:
-            self._known = KnownEdges(edges.num_train, edges.num_relations, edges.train)
+            self._known = KnownEdges.read(edges.num_train, edges.num_relations, edges.train)
 
     def _train_pass(self) -> None:
         parts, config = self._parts, self._config

@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from diskhop.embedding.partitions.edges import EdgeRows, shuffled
@@ -83,7 +84,8 @@ class HostTrainer:
         known = None
         if phase_edges.known is not None:
             rows = np.concatenate([batch.sources, batch.destinations, negatives.reshape(-1)])
-            known = phase_edges.known.of_batch(parts.buffer.places(rows), batch.relations, len(batch))
+            relations = None if batch.relations is None else torch.from_numpy(batch.relations)
+            known = phase_edges.known.of_batch(torch.from_numpy(parts.buffer.places(rows)), relations, len(batch))
         draws = partial(generator, config.seed, Draw.DROPOUT, *key)
         fixed = fixed_rows(parts, phase_edges.phase)
         return Trained(self._step.run(batch, negatives, draws, fixed, known, lr_share), len(batch))
