@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,10 +68,14 @@ def test_a_step_is_the_one_in_memory_and_repeats_itself(model: str, loss: str) -
         torch.testing.assert_close(first, torch.from_numpy(table.values), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("prefetch_slot", ["spare", "leaving"])
-def test_a_run_is_close_to_the_one_in_memory_and_repeats_itself(tmp_path: Path, prefetch_slot: str) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"prefetch_slot": "spare"}, {"prefetch_slot": "leaving"}, {"mask_known": True}],
+    ids=["spare slot", "leaving slot", "known edges"],
+)
+def test_a_run_is_close_to_the_one_in_memory_and_repeats_itself(tmp_path: Path, changes: dict[str, Any]) -> None:
     dataset = small_triples(tmp_path / "triples")
-    options = {"partitions": 6, "prefetch_slot": prefetch_slot}
+    options = {"partitions": 6, **changes}
     run_config(dataset, embed_config(**options), tmp_path / "memory")
     for name in ("device", "again"):
         run_config(dataset, embed_config(**options, device="cuda:0", device_memory_bytes=100_000_000), tmp_path / name)
