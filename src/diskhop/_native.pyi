@@ -602,8 +602,12 @@ def linear(
     out: Any,
     num_threads: int,
     scratch: BufferPool | None = None,
+    places: Any | None = None,
 ) -> None:
-    """Fill out with x weight^T + bias (1, out_dim), rectified unless dropout is None; see linear.hpp."""
+    """Fill out with x weight^T + bias (1, out_dim), rectified unless dropout is None; see linear.hpp.
+
+    places: rows of x to take; None: all, in order.
+    """
 
 def linear_backward(
     grad: Any,
@@ -616,6 +620,7 @@ def linear_backward(
     grad_bias: Any,
     num_threads: int,
     scratch: BufferPool | None = None,
+    places: Any | None = None,
 ) -> None:
     """Fill grad_x (if a weight is given) and, in float32, grad_weight and grad_bias; left: output of linear()."""
 

@@ -14,6 +14,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.runs.callbacks import Callback
+from diskhop.stores.stores import STORES
 from tests.typed_graphs import typed_dataset
 
 OPTIONS: dict[str, Any] = {"memory": "80MB", "epochs": 3, "batch_size": 25, "hidden": 16, "heads": 2, "fanout": (3, 2)}
@@ -48,6 +49,9 @@ def test_stores_train_the_same_model(dataset: Dataset, store: str, tmp_path: Pat
     assert losses(found) == losses(expected)
     for name, tensor in expected.model.state_dict().items():
         assert torch.equal(found.model.state_dict()[name], tensor)
+    for trained, name in ((found, store), (expected, "memory")):
+        if STORES[name].lends:
+            assert trained.result["plan"]["bytes_assembled"] == 0, "the model reads rows where the store has them"
 
 
 def test_accumulated_batches_are_one_large_batch(dataset: Dataset) -> None:

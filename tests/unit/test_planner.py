@@ -23,9 +23,10 @@ from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.options import AS_GOOD, Option, rank
 from diskhop.planning.planner import choose_plan, rank_options
 from diskhop.planning.short_trace import sample_short_trace, spread_numbers
-from diskhop.planning.simulation import prepares_ahead
+from diskhop.planning.simulation import Simulation, prepares_ahead
+from diskhop.planning.store_plan import plan_store
 from diskhop.planning.workload import Workload
-from diskhop.plans import Prediction, RunPlan
+from diskhop.plans import Prediction, RunPlan, SampledPlan
 from diskhop.policies.belady import belady_misses
 from diskhop.policies.lru import lru_misses
 from diskhop.policies.superbatches import lengths_of_passes, superbatch_lengths
@@ -148,6 +149,25 @@ def test_a_short_first_superbatch_is_followed_by_ones_that_its_training_can_hide
         assert lengths[0] == min(first, num_batches)
         for before, length in pairwise(lengths):
             assert length <= max(1.3 * max(growth * before, first), growth * before + 1), "no more than growth"
+
+
+@pytest.mark.parametrize(("shorter_seconds", "expected"), [(9.9, 16), (9.6, 8)])
+def test_a_shorter_first_superbatch_must_be_clearly_faster(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shorter_seconds: float, expected: int
+) -> None:
+    """Its followers read the table more often, which costs more than it saves where the disk is slow."""
+    workload = workload_of(dataset, epochs=5, store="packed", scratch=str(tmp_path))
+
+    def predict(_self: Simulation, plan: SampledPlan, _workload: Workload) -> Prediction:
+        seconds = shorter_seconds if plan.share.first_superbatch == 8 else 10.0
+        return Prediction(epoch_seconds=seconds, io_seconds=1, cores_seconds=1, compute_seconds=1)
+
+    with Simulation(dataset, workload, Budget(80_000_000), DEVICE) as simulation:
+        plan = plan_store(dataset, workload, "packed", Budget(80_000_000), DEVICE)
+        monkeypatch.setattr(Simulation, "predict", predict)
+        usual = simulation.predict(plan, workload)
+        found, _ = simulation._with_first_superbatch(plan, usual, workload)
+    assert found.share.first_superbatch == expected
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from diskhop.nn.activation import relu
 from diskhop.nn.matmul import choice as matmul
 from diskhop.nn.matmul.backends import BACKENDS, Blas
 from diskhop.nn.matmul.choice import PREFERENCE, MatmulChoice, bfloat16_ratio, choose_matmul, fastest_products, prefer
+from diskhop.nn.matmul.placed import PlacedRows
 from diskhop.nn.matmul.products import PRECISIONS, Linear, Products, require_products
 from diskhop.nn.matmul.rectifier import Rectifier
 from diskhop.system.machine_cache import machine_cache_path
@@ -61,6 +62,39 @@ def test_rows_of_16_bits_give_the_bits_of_widened_rows_without_widening_them_all
     for of_short, of_widened in zip(*found, strict=True):
         assert torch.equal(of_short, of_widened)
     assert products.operand(rows).data_ptr() == rows.data_ptr(), "nothing is copied"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("shape", [(0, 3, 4), (200, 47, 16), (5000, 64, 16)])
+def test_rows_at_places_give_the_bits_of_copied_rows(
+    backend: str, precision: str, dtype: torch.dtype, shape: tuple[int, int, int]
+) -> None:
+    num_rows, in_dim, out_dim = shape
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(300, in_dim, generator=generator).to(dtype)
+    placed = PlacedRows(matrix, torch.randint(300, (num_rows,), generator=generator))
+    given = [torch.randn(size, generator=generator) for size in ((out_dim, in_dim), (out_dim,))]
+    layer = Linear(in_dim, out_dim, Products(backend, precision))
+    found = []
+    for x in (placed, placed.whole()):
+        layer.weight.data, layer.bias.data = (tensor.clone() for tensor in given)
+        layer.zero_grad()
+        out = layer(x, Rectifier(0.5, 3))
+        out.float().square().sum().backward()
+        assert layer.weight.grad is not None
+        assert layer.bias.grad is not None
+        found.append([out.detach(), layer.weight.grad, layer.bias.grad])
+    assert len(placed) == num_rows
+    for of_placed, of_copied in zip(*found, strict=True):
+        assert torch.equal(of_placed, of_copied)
+
+
+def test_places_outside_of_the_matrix_are_refused() -> None:
+    for place in (-1, 3):
+        with pytest.raises(ValueError, match="places must be rows of x"):
+            Linear(2, 2, Products("mkl"))(PlacedRows(torch.zeros(3, 2), torch.tensor([0, place])))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -13,11 +13,12 @@ from torch import Tensor
 from diskhop.batches.typed import TypedBatch, split_types
 from diskhop.dataset.type_map import MergedEdges, TypeMap
 from diskhop.errors import ConfigError
+from diskhop.nn.matmul.placed import PlacedRows
 from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 from diskhop.nn.reproducible import torch_threads
 from diskhop.nn.typed.block import RelationLists, TypedBlock
 from diskhop.nn.typed.models import TYPED_MODELS, TypedOptions, build_typed_model
-from diskhop.nn.typed.network import TypedNetwork
+from diskhop.nn.typed.network import TypedNetwork, TypeRows
 from diskhop.nn.typed.schema import TypedSchema
 from diskhop.protocols import SampledBatch
 from tests.unit.typed_blocks import RELATIONS
@@ -162,6 +163,27 @@ def test_products_of_bfloat16_give_about_the_same(variant: str) -> None:
         results.append([out.detach(), torch.cat([each.flatten() for each in grads])])
     for exact, rounded in zip(*results, strict=True):
         assert 0 < float((exact - rounded).norm()) < 0.03 * float(exact.norm())
+
+
+@pytest.mark.parametrize("input_dropout", [0.0, 0.5])
+def test_features_may_lie_in_a_larger_matrix(input_dropout: float) -> None:
+    batch, _ = sample()
+    x = rows_of(batch)
+    model = make("hetero-sage", replace(OPTIONS, input_dropout=input_dropout))
+    placed: dict[str, TypeRows] = dict(x)
+    # Of a type without a map of features, and of one that the batch has no nodes of, too.
+    x["venue"] = x["venue"][:0]
+    for name, rows in x.items():
+        places = torch.randperm(len(rows) + 10)[: len(rows)]
+        matrix = torch.full((len(rows) + 10, rows.shape[1]), torch.nan)
+        matrix[places] = rows
+        placed[name] = PlacedRows(matrix, places)
+    results = []
+    for given in (x, placed):
+        torch.manual_seed(5)
+        results.append(model.project(given))
+    for name, rows in results[0].items():
+        assert torch.equal(results[1][name], rows)
 
 
 def test_attention_over_relations_weighs_those_that_a_target_has() -> None:

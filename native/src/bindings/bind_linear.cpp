@@ -19,12 +19,15 @@ namespace diskhop {
 namespace {
 
 using MaybeMatrix = std::optional<AnyConstMatrix>;
+using MaybePlaces = std::optional<InputArray<std::int64_t>>;
 
 const MatrixProducts& mkl() {
   static const std::optional<MatrixProducts> found = find_mkl();
   if (!found) throw std::runtime_error("this build of torch has no MKL");
   return *found;
 }
+
+Places as_places(const MaybePlaces& places) { return places ? Places(as_span(*places)) : std::nullopt; }
 
 template <typename Value>
 std::span<const Value> as_values_if_given(const MaybeMatrix& matrix) {
@@ -48,7 +51,7 @@ void visit_rows(const AnyConstMatrix& x, Visit visit, const First& first, const 
 
 void linear_rows(const AnyConstMatrix& x, const AnyConstMatrix& weight, const MaybeMatrix& bias,
                  std::optional<float> dropout, std::uint64_t seed, const AnyMatrix& out, unsigned num_threads,
-                 BufferPool* scratch) {
+                 BufferPool* scratch, const MaybePlaces& places) {
   visit_rows(
       x,
       [&]<typename Value, typename Row>(Value*, Row*) {
@@ -62,7 +65,7 @@ void linear_rows(const AnyConstMatrix& x, const AnyConstMatrix& weight, const Ma
         const nb::gil_scoped_release unlocked;
         BufferPool unshared(0);
         linear<Value, Row>(mkl(), rows, weights, biases, in_dim, rectified, results,
-                           scratch != nullptr ? *scratch : unshared, num_threads);
+                           scratch != nullptr ? *scratch : unshared, num_threads, as_places(places));
       },
       out, weight, bias);
 }
@@ -70,7 +73,7 @@ void linear_rows(const AnyConstMatrix& x, const AnyConstMatrix& weight, const Ma
 void linear_rows_backward(const AnyConstMatrix& grad, const AnyConstMatrix& x, const MaybeMatrix& weight,
                           const MaybeMatrix& left, std::optional<float> dropout, const std::optional<AnyMatrix>& grad_x,
                           const AnyMatrix& grad_weight, const InOutArray<float>& grad_bias, unsigned num_threads,
-                          BufferPool* scratch) {
+                          BufferPool* scratch, const MaybePlaces& places) {
   if (!is_of(nb::dtype<float>(), grad_weight)) throw std::invalid_argument("linear: grad_weight must be float32");
   visit_rows(
       x,
@@ -87,7 +90,8 @@ void linear_rows_backward(const AnyConstMatrix& grad, const AnyConstMatrix& x, c
         const nb::gil_scoped_release unlocked;
         BufferPool unshared(0);
         linear_backward<Value, Row>(mkl(), grads, rows, weights, in_dim, rectified, dropped, of_x, of_weight,
-                                    as_span(grad_bias), scratch != nullptr ? *scratch : unshared, num_threads);
+                                    as_span(grad_bias), scratch != nullptr ? *scratch : unshared, num_threads,
+                                    as_places(places));
       },
       grad, weight, left, grad_x);
 }
@@ -98,11 +102,11 @@ void bind_linear(nb::module_& module) {
   using namespace nb::literals;
   module.def("linear", &linear_rows, "x"_a.noconvert(), "weight"_a.noconvert(), "bias"_a.noconvert().none(),
              "dropout"_a.none(), "seed"_a, "out"_a.noconvert(), "num_threads"_a, "scratch"_a = nb::none(),
-             "Compute a linear layer; see linear.hpp.");
+             "places"_a = nb::none(), "Compute a linear layer; see linear.hpp.");
   module.def("linear_backward", &linear_rows_backward, "grad"_a.noconvert(), "x"_a.noconvert(),
              "weight"_a.noconvert().none(), "left"_a.noconvert().none(), "dropout"_a.none(),
              "grad_x"_a.noconvert().none(), "grad_weight"_a.noconvert(), "grad_bias"_a.noconvert(), "num_threads"_a,
-             "scratch"_a = nb::none(), "Fill the gradients of linear()'s inputs.");
+             "scratch"_a = nb::none(), "places"_a = nb::none(), "Fill the gradients of linear()'s inputs.");
 }
 
 }  // namespace diskhop

@@ -21,6 +21,9 @@ constexpr std::size_t turn_rows = 256;
 constexpr std::size_t most_parts = 32;
 constexpr std::size_t part_turns = 2;
 constexpr std::size_t line_floats = 16;
+constexpr std::size_t line_bytes = 64;
+// Rows at places that are on their way from memory while one is copied.
+constexpr std::size_t rows_ahead = 2;
 // Columns of parameters per turn of the final sums.
 constexpr std::size_t turn_sums = 8192;
 
@@ -61,39 +64,84 @@ struct Round {
   }
 };
 
-// to = from, in float
-template <typename Row>
-struct Widen {
-  const Row* from;
-  float* to;
-
-  [[gnu::always_inline]] void operator()(std::size_t num_values) const {
-    for (std::size_t first = 0; first < num_values; first += vector_floats) {
-      const std::size_t count = std::min(vector_floats, num_values - first);
+// to = a row, in another type
+template <typename Row, typename Value>
+[[gnu::always_inline]] inline void copy_row(const Row* from, std::size_t num_columns, Value* to) {
+  if constexpr (std::is_same_v<Row, Value>) {
+    std::copy_n(from, num_columns, to);
+  } else {
+    for (std::size_t first = 0; first < num_columns; first += vector_floats) {
+      const std::size_t count = std::min(vector_floats, num_columns - first);
       Floats values;
       load(from + first, count, values);
       store(to + first, count, values);
     }
   }
+}
+
+// to = rows `begin` to `end` of those wanted
+template <typename Row, typename Value>
+struct CopyRows {
+  const Row* rows;
+  const std::int64_t* places;  // null: all rows, in order
+  std::size_t num_columns;
+  Value* to;
+
+  [[nodiscard, gnu::always_inline]] const Row* row_at(std::size_t row) const {
+    return rows + (places == nullptr ? row : static_cast<std::size_t>(places[row])) * num_columns;
+  }
+
+  // The processor foresees lines of a row, but not where the next row is.
+  [[gnu::always_inline]] void prefetch(const Row* row) const {
+    for (std::size_t first = 0; first < num_columns; first += line_bytes / sizeof(Row)) __builtin_prefetch(row + first);
+  }
+
+  [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
+    for (std::size_t row = begin; row < end; ++row) {
+      if (places != nullptr && row + rows_ahead < end) prefetch(row_at(row + rows_ahead));
+      copy_row(row_at(row), num_columns, to + (row - begin) * num_columns);
+    }
+  }
 };
 
-// Memory of a lane for the rows of a turn: products take values of one type.
+// The rows of x that a layer multiplies. Products take contiguous rows of one type.
 template <typename Value, typename Row>
-std::size_t widened_floats(std::size_t in_dim) {
+class WantedRows {
   static_assert(std::is_same_v<Row, Value> || std::is_same_v<Value, float>);
-  return std::is_same_v<Row, Value> ? 0 : whole_lines(turn_rows * in_dim);
-}
 
-// Returns values as products take them: where they lie, or in the given memory.
-template <typename Value, typename Row>
-const Value* as_taken(const Row* values, std::size_t num_values, float* memory) {
-  if constexpr (std::is_same_v<Row, Value>) {
-    return values;
-  } else {
-    run_with(best_instruction_set(), Widen<Row>{values, memory}, num_values);
-    return memory;
+ public:
+  WantedRows(std::span<const Row> x, std::size_t num_columns, const Places& places)
+      : x_(x), num_columns_(num_columns), places_(places) {
+    const std::size_t num_rows = x.size() / num_columns;
+    const auto is_row = [&](std::int64_t place) { return place >= 0 && static_cast<std::size_t>(place) < num_rows; };
+    if (places && !std::ranges::all_of(*places, is_row)) {
+      throw std::invalid_argument("linear: places must be rows of x");
+    }
   }
-}
+
+  [[nodiscard]] std::size_t size() const { return places_ ? places_->size() : x_.size() / num_columns_; }
+
+  // Memory of a lane for the rows of a turn.
+  [[nodiscard]] std::size_t lane_floats() const {
+    return std::is_same_v<Row, Value> && !places_ ? 0 : whole_lines(turn_rows * num_columns_);
+  }
+
+  // Returns `count` rows: where they lie, or in the given memory.
+  [[nodiscard]] const Value* take(std::size_t first, std::size_t count, float* memory) const {
+    if constexpr (std::is_same_v<Row, Value>) {
+      if (!places_) return x_.data() + first * num_columns_;
+    }
+    auto* const to = reinterpret_cast<Value*>(memory);
+    const std::int64_t* places = places_ ? places_->data() : nullptr;
+    run_with(best_instruction_set(), CopyRows<Row, Value>{x_.data(), places, num_columns_, to}, first, first + count);
+    return to;
+  }
+
+ private:
+  std::span<const Row> x_;
+  std::size_t num_columns_;
+  Places places_;
+};
 
 // sums += every row
 template <typename Value>
@@ -163,25 +211,26 @@ std::optional<MatrixProducts> find_mkl() {
 template <typename Value, typename Row>
 void linear(const MatrixProducts& products, std::span<const std::type_identity_t<Row>> x, std::span<const Value> weight,
             std::span<const Value> bias, std::size_t in_dim, const std::optional<Dropout>& dropout,
-            std::span<Value> out, BufferPool& scratch, unsigned num_threads) {
+            std::span<Value> out, BufferPool& scratch, unsigned num_threads, const Places& places) {
   require(in_dim > 0);
+  const WantedRows<Value, Row> wanted(x, in_dim, places);
   const std::size_t out_dim = weight.size() / in_dim;
-  const std::size_t num_rows = x.size() / in_dim;
-  require(x.size() == num_rows * in_dim && weight.size() == out_dim * in_dim && out.size() == num_rows * out_dim &&
+  const std::size_t num_rows = wanted.size();
+  require(x.size() % in_dim == 0 && weight.size() == out_dim * in_dim && out.size() == num_rows * out_dim &&
           (bias.empty() || bias.size() == out_dim));
   if (dropout) rectify(std::span<Value>(), *dropout, 1);  // throws, before anything is written
   const LayerProducts<Value> layer(products, in_dim, out_dim);
   const std::size_t num_lanes = std::clamp<std::size_t>(num_threads, 1, std::max<std::size_t>(1, turns_of(num_rows)));
   constexpr bool rounds = !std::is_same_v<Value, float>;
   const std::size_t sums_floats = rounds ? whole_lines(turn_rows * out_dim) : 0;
-  const std::size_t lane_floats = sums_floats + widened_floats<Value, Row>(in_dim);
+  const std::size_t lane_floats = sums_floats + wanted.lane_floats();
   const PooledBuffer memory(scratch, num_lanes * lane_floats * sizeof(float));
   share_turns(turns_of(num_rows), num_lanes, [&](std::size_t turn, std::size_t lane) {
     const OneThread one(products);
     const std::size_t first = turn * turn_rows;
     const std::size_t count = std::min(turn_rows, num_rows - first);
     float* const of_lane = reinterpret_cast<float*>(memory.data()) + lane * lane_floats;
-    const Value* rows = as_taken<Value>(x.data() + first * in_dim, count * in_dim, of_lane + sums_floats);
+    const Value* rows = wanted.take(first, count, of_lane + sums_floats);
     const std::span<Value> results = out.subspan(first * out_dim, count * out_dim);
     if constexpr (rounds) {
       layer.forward(rows, weight.data(), count, 0, of_lane);
@@ -202,11 +251,12 @@ void linear_backward(const MatrixProducts& products, std::span<const Value> grad
                      std::span<const std::type_identity_t<Row>> x, std::span<const Value> weight, std::size_t in_dim,
                      std::span<const Value> left, const std::optional<Dropout>& dropout, std::span<Value> grad_x,
                      std::span<float> grad_weight, std::span<float> grad_bias, BufferPool& scratch,
-                     unsigned num_threads) {
+                     unsigned num_threads, const Places& places) {
   require(in_dim > 0);
+  const WantedRows<Value, Row> wanted(x, in_dim, places);
   const std::size_t out_dim = grad_bias.size();
-  const std::size_t num_rows = x.size() / in_dim;
-  require(x.size() == num_rows * in_dim && grad.size() == num_rows * out_dim &&
+  const std::size_t num_rows = wanted.size();
+  require(x.size() % in_dim == 0 && (weight.empty() || !places) && grad.size() == num_rows * out_dim &&
           grad_weight.size() == out_dim * in_dim && (weight.empty() || weight.size() == grad_weight.size()) &&
           grad_x.size() == (weight.empty() ? 0 : x.size()) && left.size() == (dropout ? grad.size() : 0));
   if (dropout) rectify(std::span<Value>(), *dropout, 1);  // throws, before anything is written
@@ -221,7 +271,7 @@ void linear_backward(const MatrixProducts& products, std::span<const Value> grad
   const std::size_t part_floats = weight_floats + whole_lines(out_dim);
   const std::size_t rectified_floats = whole_lines(turn_rows * out_dim);
   const std::size_t rounded_floats = whole_lines(rounds ? turn_rows * in_dim : 0);
-  const std::size_t lane_floats = rectified_floats + rounded_floats + widened_floats<Value, Row>(in_dim);
+  const std::size_t lane_floats = rectified_floats + rounded_floats + wanted.lane_floats();
   const PooledBuffer memory(scratch, (num_parts * part_floats + num_lanes * lane_floats) * sizeof(float));
   auto* parts = reinterpret_cast<float*>(memory.data());
   float* lanes = parts + num_parts * part_floats;
@@ -241,8 +291,7 @@ void linear_backward(const MatrixProducts& products, std::span<const Value> grad
         rectify_backward(left.subspan(first * out_dim, grads.size()), grads, *dropout, rectified, 1);
         grads = rectified;
       }
-      float* const widened = of_lane + rectified_floats + rounded_floats;
-      const Value* rows = as_taken<Value>(x.data() + first * in_dim, count * in_dim, widened);
+      const Value* rows = wanted.take(first, count, of_lane + rectified_floats + rounded_floats);
       layer.of_weight(grads.data(), rows, count, 1, weight_sums);
       run_with(best_instruction_set(), AddRows<Value>{grads.data(), out_dim, bias_sums}, count);
       if (weight.empty()) continue;
@@ -262,32 +311,32 @@ void linear_backward(const MatrixProducts& products, std::span<const Value> grad
 
 template void linear<float, float>(const MatrixProducts&, std::span<const float>, std::span<const float>,
                                    std::span<const float>, std::size_t, const std::optional<Dropout>&, std::span<float>,
-                                   BufferPool&, unsigned);
+                                   BufferPool&, unsigned, const Places&);
 template void linear_backward<float, float>(const MatrixProducts&, std::span<const float>, std::span<const float>,
                                             std::span<const float>, std::size_t, std::span<const float>,
                                             const std::optional<Dropout>&, std::span<float>, std::span<float>,
-                                            std::span<float>, BufferPool&, unsigned);
+                                            std::span<float>, BufferPool&, unsigned, const Places&);
 template void linear<float, Bfloat16>(const MatrixProducts&, std::span<const Bfloat16>, std::span<const float>,
                                       std::span<const float>, std::size_t, const std::optional<Dropout>&,
-                                      std::span<float>, BufferPool&, unsigned);
+                                      std::span<float>, BufferPool&, unsigned, const Places&);
 template void linear_backward<float, Bfloat16>(const MatrixProducts&, std::span<const float>, std::span<const Bfloat16>,
                                                std::span<const float>, std::size_t, std::span<const float>,
                                                const std::optional<Dropout>&, std::span<float>, std::span<float>,
-                                               std::span<float>, BufferPool&, unsigned);
+                                               std::span<float>, BufferPool&, unsigned, const Places&);
 template void linear<float, Float16>(const MatrixProducts&, std::span<const Float16>, std::span<const float>,
                                      std::span<const float>, std::size_t, const std::optional<Dropout>&,
-                                     std::span<float>, BufferPool&, unsigned);
+                                     std::span<float>, BufferPool&, unsigned, const Places&);
 template void linear_backward<float, Float16>(const MatrixProducts&, std::span<const float>, std::span<const Float16>,
                                               std::span<const float>, std::size_t, std::span<const float>,
                                               const std::optional<Dropout>&, std::span<float>, std::span<float>,
-                                              std::span<float>, BufferPool&, unsigned);
+                                              std::span<float>, BufferPool&, unsigned, const Places&);
 template void linear<Bfloat16, Bfloat16>(const MatrixProducts&, std::span<const Bfloat16>, std::span<const Bfloat16>,
                                          std::span<const Bfloat16>, std::size_t, const std::optional<Dropout>&,
-                                         std::span<Bfloat16>, BufferPool&, unsigned);
+                                         std::span<Bfloat16>, BufferPool&, unsigned, const Places&);
 template void linear_backward<Bfloat16, Bfloat16>(const MatrixProducts&, std::span<const Bfloat16>,
                                                   std::span<const Bfloat16>, std::span<const Bfloat16>, std::size_t,
                                                   std::span<const Bfloat16>, const std::optional<Dropout>&,
                                                   std::span<Bfloat16>, std::span<float>, std::span<float>, BufferPool&,
-                                                  unsigned);
+                                                  unsigned, const Places&);
 
 }  // namespace diskhop

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -18,6 +19,7 @@ using diskhop::Dropout;
 using diskhop::linear;
 using diskhop::linear_backward;
 using diskhop::MatrixProducts;
+using diskhop::Places;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
 using diskhop::testing::library_threads;
@@ -142,6 +144,37 @@ void rows_of_16_bits_are_as_good_as_widened_ones() {
   }
 }
 
+template <typename Value, typename Row>
+void rows_at_places_are_as_good_as_copied_ones() {
+  constexpr std::size_t in_dim = 19;
+  const std::vector<Row> x = some_values<Row>(700 * in_dim, 1, 0.0F);
+  for (const std::size_t num_rows : {0U, 1U, 257U, 3000U}) {
+    std::vector<std::int64_t> places(num_rows);
+    for (std::size_t row = 0; row < num_rows; ++row) places[row] = static_cast<std::int64_t>((row * 389 + 5) % 700);
+    std::vector<Row> copied;
+    for (const std::int64_t place : places) {
+      const auto row = x.begin() + place * static_cast<std::ptrdiff_t>(in_dim);
+      copied.insert(copied.end(), row, row + in_dim);
+    }
+    const Case<Value> layer{num_rows, in_dim, 9};
+    for (const std::optional<Dropout> dropout : {std::optional<Dropout>(), std::optional(Dropout{})}) {
+      const auto compute = [&](const std::vector<Row>& rows, unsigned num_threads, const Places& at) {
+        Results<Value> results{some_values<Value>(num_rows * 9, 5, 0.0F),
+                               {},
+                               some_values<float>(9 * in_dim, 7, 0.0F),
+                               some_values<float>(9, 8, 0.0F)};
+        linear<Value, Row>(loops, rows, layer.weight, layer.bias, in_dim, dropout, results.out, scratch, num_threads,
+                           at);
+        const std::vector<Value> left = dropout ? results.out : std::vector<Value>();
+        linear_backward<Value, Row>(loops, layer.grad, rows, {}, in_dim, left, dropout, {}, results.grad_weight,
+                                    results.grad_bias, scratch, num_threads, at);
+        return results;
+      };
+      check(compute(x, 2, places) == compute(copied, 1, std::nullopt), "the bits of copied rows");
+    }
+  }
+}
+
 void optional_arguments_change_no_other_result() {
   const Case<float> layer{300, 4, 5};
   const Results<float> whole = layer.compute(std::nullopt, 2);
@@ -182,6 +215,19 @@ void sizes_that_do_not_fit_are_refused() {
                                grad_bias, scratch, 1);
       },
       rule);
+  const std::vector<std::int64_t> all{0, 1, 2, 3, 4};
+  check_throws<std::invalid_argument>(
+      [&] {
+        linear_backward<float>(loops, layer.grad, layer.x, layer.weight, 4, {}, std::nullopt, grad_x, grad_weight,
+                               grad_bias, scratch, 1, all);
+      },
+      rule);
+  for (const std::int64_t place : {-1, 5}) {
+    const std::vector<std::int64_t> places{0, 1, 2, 3, place};
+    check_throws<std::invalid_argument>(
+        [&] { linear<float>(loops, layer.x, layer.weight, layer.bias, 4, std::nullopt, out, scratch, 1, places); },
+        "linear: places must be rows of x");
+  }
   check_throws<std::invalid_argument>(
       [&] { linear<float>(loops, layer.x, layer.weight, layer.bias, 4, Dropout{.probability = 1}, out, scratch, 1); },
       "rectify: probability must be at least 0 and less than 1");
@@ -193,6 +239,9 @@ int main() {
   values_and_gradients_are_as_defined<float>(1e-5);
   values_and_gradients_are_as_defined<Bfloat16>(1.0 / 64);
   rows_of_16_bits_are_as_good_as_widened_ones<Bfloat16>();
+  rows_at_places_are_as_good_as_copied_ones<float, float>();
+  rows_at_places_are_as_good_as_copied_ones<float, diskhop::Float16>();
+  rows_at_places_are_as_good_as_copied_ones<Bfloat16, Bfloat16>();
   optional_arguments_change_no_other_result();
   turns_draw_differently();
   sizes_that_do_not_fit_are_refused();

@@ -135,6 +135,7 @@ class MiniBatch:
     x: features (nodes, dim) in the stored dtype, int8 as float32. Of a graph without features, made_features.py's.
         Its memory is reused once nothing refers to it. Of a graph with types: see x_by_type.
     x_by_type: of a graph whose types are merged, features of each type's nodes, in their order; None for others.
+    rows_by_type: zero-copy, as `rows`: those of each type's nodes in its features. Of types that it lacks: in order.
     first_row: see Pass.
     rows: None, or zero-copy: `rows`, int64 (nodes), indexes this batch in x, which is the store's buffer. Both are then
         valid until the next batch is requested.
@@ -154,6 +155,7 @@ class MiniBatch:
     sample_seconds: float
     stall_seconds: float
     x_by_type: TypedFeatures | None = None
+    rows_by_type: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     first_row: int = 0
 
     @property
@@ -173,8 +175,8 @@ class InFlightBatch:
     """A batch between its submission to the store and its release by the consumer.
 
     index: place of its submission in this pass.
-    sampled, sample_seconds, first_row, x, x_by_type, rows, prepared, in_degrees, counts: see MiniBatch; None until
-        known.
+    sampled, sample_seconds, first_row, x, x_by_type, rows, rows_by_type, prepared, in_degrees, counts: see MiniBatch;
+        None until known.
     ends_superbatch: True for the last batch of a superbatch.
     fetch_bytes: bytes admitted for fetching it.
     assembled_bytes: bytes admitted for its contiguous copy.
@@ -195,6 +197,7 @@ class InFlightBatch:
     x: torch.Tensor | None = None
     x_by_type: TypedFeatures | None = None
     rows: NDArray[np.int64] | None = None
+    rows_by_type: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     prepared: Any = None
     in_degrees: torch.Tensor | None = None
     counts: FetchCounts | None = None

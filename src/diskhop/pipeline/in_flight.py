@@ -55,7 +55,7 @@ class InFlightBatches:
             self._batches.discard(batch)
         self.release_ticket(batch)
         batch.x = batch.x_by_type = batch.rows = batch.prepared = batch.arrival = batch.staged = None
-        batch.staged_by_type = {}
+        batch.staged_by_type, batch.rows_by_type = {}, {}
         self.leave_gates(batch)
 
     def release_all(self) -> None:

@@ -142,8 +142,10 @@ class PipelineParts:
                 continue
             if of_nodes is not None:
                 own = repeat_rows(own, of_nodes)
-            raw = whole_rows(own, self.pool, self.plan.threads)
+            raw, places = self._contiguous(own)
             found[part.name] = decode_rows(raw, part.dtype, part.dim)
+            if places is not None:
+                batch.rows_by_type[part.name] = places
         batch.x_by_type = found
 
 

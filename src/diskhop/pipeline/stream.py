@@ -114,6 +114,7 @@ class BatchStream:
             sample_seconds=batch.sample_seconds,
             stall_seconds=time.perf_counter() - asked,
             x_by_type=x_by_type,
+            rows_by_type=batch.rows_by_type,
             first_row=batch.first_row,
         )
 

@@ -26,7 +26,7 @@ from diskhop.pipeline.sizes import batch_bytes
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.device_rows import on_device, without_device_rows
 from diskhop.planning.measure import disk_model, measure_copy_seconds
-from diskhop.planning.options import Option
+from diskhop.planning.options import AS_GOOD, Option
 from diskhop.planning.short_trace import measure_lists, sample_short_trace
 from diskhop.planning.store_plan import own_threads, plan_store
 from diskhop.planning.workload import Workload, for_store
@@ -241,6 +241,8 @@ class Simulation:
     ) -> tuple[SampledPlan, Prediction]:
         """Return the plan with the first superbatch that makes a run fastest, and its prediction.
 
+        A shorter one must be clearly faster: the lengths that follow it read the table more often, for many epochs, and
+        so cost far more than it saves where the disk is slower than measured.
         predicted: of the plan as it is.
         """
         epochs, usual = self._workload.epochs, plan
@@ -249,7 +251,7 @@ class Simulation:
                 continue
             shorter = replace(usual, share=replace(usual.share, first_superbatch=length))
             found = self.predict(shorter, workload)
-            if found.run_seconds(epochs) < predicted.run_seconds(epochs):
+            if AS_GOOD * found.run_seconds(epochs) < predicted.run_seconds(epochs):
                 plan, predicted = shorter, found
         return plan, predicted
 

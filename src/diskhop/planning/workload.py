@@ -92,8 +92,9 @@ def store_wishes(
     dataset: Dataset, workload: Workload, kind: StoreKind, most_in_flight: int | None = None
 ) -> StoreWishes:
     """Return the options of a workload that concern its store."""
-    # int8 is decoded to other memory, and rows of several types are several tensors.
-    has_rows = dataset.types is None and dataset.features() is not None and dataset.feature_dtype != "int8"
+    dtypes = {nodes.feature_dtype for nodes in dataset.nodes.values() if nodes.features() is not None}
+    # int8 is decoded to other memory.
+    has_rows = bool(dtypes) and "int8" not in dtypes
     return StoreWishes(
         scratch=scratch_path(dataset.path, workload.scratch),
         cache_bytes=workload.cache_bytes,

@@ -181,7 +181,7 @@ def _most_bytes(part: TablePart, sizes: BatchSizes, smallest_bytes: int, shared_
 
 
 def _wishes_of(part: TablePart, wishes: StoreWishes, weights: Mapping[str, float]) -> StoreWishes:
-    """Return a type's part of --cache and --disk. The model reads assembled rows, by type."""
+    """Return a type's part of --cache and --disk."""
     share = weights[part.name] / sum(weights.values())
     return replace(
         wishes,
@@ -190,7 +190,6 @@ def _wishes_of(part: TablePart, wishes: StoreWishes, weights: Mapping[str, float
         scratch=wishes.scratch,
         prepared=None,
         pins_first_rows=False,
-        is_lent=False,
     )
 
 
@@ -328,6 +327,5 @@ def grouped(kind: StoreKind, open_group: Callable[..., Any]) -> StoreKind:
         divide=cast(Any, partial(divide_group, kind)),
         simulate=partial(simulate_group, kind),
         refuses=refuses,
-        lends=False,
         find_prepared=None,
     )

@@ -35,7 +35,6 @@ class BatchesInFlight:
         batch_bytes: int,
         block_bytes: int,
         *,
-        is_lent: bool,
         assembles: bool,
         extra_bytes: int,
         num_batches: int,
@@ -43,13 +42,10 @@ class BatchesInFlight:
     ) -> Self:
         """Return the smallest memory that works: the model's batch and num_batches in flight.
 
-        batch_bytes: bytes of a batch with its rows. block_bytes: bytes of its nodes and edges.
-        is_lent: the model reads rows in the store's memory. assembles: rows are copied together in other memory.
+        batch_bytes: bytes of a batch as the model gets it. block_bytes: bytes of its nodes and edges.
+        assembles: rows are copied together in other memory.
         extra_bytes: bytes that a batch in flight takes in addition.
         """
-        if is_lent:
-            batch_bytes = buffer_bytes(block_bytes)
-        assembles = assembles and not is_lent
         bytes_each = extra_bytes + (buffer_bytes(block_bytes) if assembles else batch_bytes)
         return cls(
             batch_bytes=batch_bytes,

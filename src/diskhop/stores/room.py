@@ -159,11 +159,12 @@ class StoreRoom:
         if self.sizes.repeats_nodes and not assembles:
             # The distinct rows are read to other memory than the model's.
             assembles, extra_bytes = True, extra_bytes + self._batch_bytes - buffer_bytes(self.sizes.block_bytes)
+        is_lent = self._wishes.is_lent
         self.in_flight = BatchesInFlight.fewest(
-            self._batch_bytes,
+            # The model reads lent rows in the store's memory.
+            self.block_bytes if is_lent else self._batch_bytes,
             self.sizes.block_bytes,
-            is_lent=self._wishes.is_lent,
-            assembles=assembles,
+            assembles=assembles and not is_lent,
             extra_bytes=extra_bytes,
             num_batches=num_batches,
             holds_while_waiting=self._wishes.holds_while_waiting,

@@ -31,6 +31,9 @@ struct MatrixProducts {
   int (*limit_threads)(int num_threads) = nullptr;
 };
 
+/// Rows of a matrix, each any number of times; none: all of them, in order.
+using Places = std::optional<std::span<const std::int64_t>>;
+
 /// Finds MKL in torch's library, if that is loaded and has it.
 [[nodiscard]] std::optional<MatrixProducts> find_mkl();
 
@@ -39,19 +42,19 @@ struct MatrixProducts {
 /// (out_dim); all row-major. scratch: memory for float results before they are rounded, for the length of the call. The
 /// bits do not depend on num_threads. Throws std::invalid_argument if sizes do not match, std::bad_alloc. Value: float
 /// or Bfloat16. Row: Value, or a 16-bit format for float, to which each turn's rows are widened: the bits are those of
-/// widened rows.
+/// widened rows. places: rows of x to take, one for each row of out; by default all of them, in order.
 template <typename Value, typename Row = Value>
 void linear(const MatrixProducts& products, std::span<const std::type_identity_t<Row>> x, std::span<const Value> weight,
             std::span<const Value> bias, std::size_t in_dim, const std::optional<Dropout>& dropout,
-            std::span<Value> out, BufferPool& scratch, unsigned num_threads);
+            std::span<Value> out, BufferPool& scratch, unsigned num_threads, const Places& places = {});
 
 /// Fills the gradients of x (if a weight is given), weight and bias, given that of out. left: the output of linear(),
-/// if it was rectified. scratch: memory for partial sums. Otherwise as linear().
+/// if it was rectified. scratch: memory for partial sums. Otherwise as linear(); there is no gradient of x at places.
 template <typename Value, typename Row = Value>
 void linear_backward(const MatrixProducts& products, std::span<const Value> grad,
                      std::span<const std::type_identity_t<Row>> x, std::span<const Value> weight, std::size_t in_dim,
                      std::span<const Value> left, const std::optional<Dropout>& dropout, std::span<Value> grad_x,
                      std::span<float> grad_weight, std::span<float> grad_bias, BufferPool& scratch,
-                     unsigned num_threads);
+                     unsigned num_threads, const Places& places = {});
 
 }  // namespace diskhop

@@ -29,6 +29,7 @@ class Backend(Protocol):
     """Linear layers from x, (rows, in_dim), by a weight of (out_dim, in_dim); operands and results of one dtype.
 
     Where that is float32, x may have 16 bits: it is widened a few rows at a time, and never as a whole.
+    places: int64, rows of x to take, a few at a time too; None: all of them, in order.
     """
 
     def linear(
@@ -39,6 +40,7 @@ class Backend(Protocol):
         rectifier: Rectifier | None,
         out: Tensor,
         scratch: BufferPool,
+        places: Tensor | None = None,
     ) -> None:
         """Write x times the weight's transpose, plus the bias, to out (rows, out_dim); rectify it if asked to."""
 
@@ -52,9 +54,11 @@ class Backend(Protocol):
         of_x: Tensor | None,
         empty: Empty,
         scratch: BufferPool,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return float32 gradients of weight and bias from that of out; fill of_x if a weight is given.
 
+        Rows at places have no gradient.
         left: the result of linear(), which only a rectifier needs. empty: allocates scratch memory.
         """
 
@@ -82,11 +86,12 @@ class InBlocks(ABC):
         rectifier: Rectifier | None,
         out: Tensor,
         scratch: BufferPool,
+        places: Tensor | None = None,
     ) -> None:
         """See Backend. Works block by block."""
-        widened = _memory_to_widen(x, weight.dtype, scratch)
-        for rows in row_blocks(len(x)):
-            self._multiply_block(_widen(x[rows], widened), weight, bias, out[rows])
+        widened = _memory_to_widen(x, len(out), weight.dtype, scratch)
+        for rows in row_blocks(len(out)):
+            self._multiply_block(_widen(_rows_of(x, rows, places), widened), weight, bias, out[rows])
             if rectifier is not None:
                 rectifier.rectify(out[rows], part=rows.start)
 
@@ -100,19 +105,21 @@ class InBlocks(ABC):
         of_x: Tensor | None,
         empty: Empty,
         scratch: BufferPool,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """See Backend. Works block by block."""
         of_weight, of_bias = torch.zeros(grad.shape[1], x.shape[1]), torch.zeros(grad.shape[1])
         rectified = None if rectifier is None else empty(min(len(grad), _MOST_ROWS), grad.shape[1], grad.dtype)
-        widened = _memory_to_widen(x, grad.dtype, scratch)
-        for rows in row_blocks(len(x)):
+        widened = _memory_to_widen(x, len(grad), grad.dtype, scratch)
+        for rows in row_blocks(len(grad)):
             grads = grad[rows]
             if rectifier is not None and rectified is not None and left is not None:
                 rectifier.gradient(left[rows], grads, rectified[: len(grads)])
                 grads = rectified[: len(grads)]
             if of_x is not None and weight is not None:
                 self._multiply_block(grads, weight.t(), None, of_x[rows])
-            parts = self.parameter_gradients(_whole_block(grads), _whole_block(_widen(x[rows], widened)))
+            wanted = _widen(_rows_of(x, rows, places), widened)
+            parts = self.parameter_gradients(_whole_block(grads), _whole_block(wanted))
             of_weight += parts[0]
             of_bias += parts[1]
         return of_weight, of_bias
@@ -137,13 +144,18 @@ def row_blocks(num_rows: int) -> Iterator[slice]:
         start += size
 
 
-def _memory_to_widen(x: Tensor, dtype: torch.dtype, scratch: BufferPool) -> Tensor | None:
+def _memory_to_widen(x: Tensor, num_rows: int, dtype: torch.dtype, scratch: BufferPool) -> Tensor | None:
     """Return memory for a block of rows of a dtype; None if they have it, or if there are none."""
-    num_rows = min(len(x), _MOST_ROWS)
     if x.dtype == dtype or num_rows == 0:
         return None
+    num_rows = min(num_rows, _MOST_ROWS)
     memory = torch.from_numpy(scratch.take(num_rows * x.shape[1] * dtype.itemsize))
     return memory.view(dtype).view(num_rows, x.shape[1])
+
+
+def _rows_of(x: Tensor, rows: slice, places: Tensor | None) -> Tensor:
+    """Return some of the wanted rows."""
+    return x[rows] if places is None else x.index_select(0, places[rows])
 
 
 def _widen(rows: Tensor, memory: Tensor | None) -> Tensor:
@@ -224,11 +236,12 @@ class Mkl:
         rectifier: Rectifier | None,
         out: Tensor,
         scratch: BufferPool,
+        places: Tensor | None = None,
     ) -> None:
         """See Backend."""
         dropout, seed = (None, 0) if rectifier is None else rectifier
         biases = None if bias is None else bias.detach()[None]
-        linear(x.detach(), weight.detach(), biases, dropout, seed, out, torch.get_num_threads(), scratch)
+        linear(x.detach(), weight.detach(), biases, dropout, seed, out, torch.get_num_threads(), scratch, places)
 
     def gradients(
         self,
@@ -240,13 +253,14 @@ class Mkl:
         of_x: Tensor | None,
         empty: Empty,
         scratch: BufferPool,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """See Backend. Parameters are summed in parts, whose number depends on the rows alone."""
         of_weight, of_bias = torch.empty(grad.shape[1], x.shape[1]), torch.empty(grad.shape[1])
         weights = None if weight is None else weight.detach()
         dropout, results = (None, None) if rectifier is None or left is None else (rectifier.dropout, left.detach())
         threads = torch.get_num_threads()
-        linear_backward(grad, x.detach(), weights, results, dropout, of_x, of_weight, of_bias, threads, scratch)
+        linear_backward(grad, x.detach(), weights, results, dropout, of_x, of_weight, of_bias, threads, scratch, places)
         return of_weight, of_bias
 
 
@@ -261,9 +275,10 @@ class OnDevice:
         rectifier: Rectifier | None,
         out: Tensor,
         scratch: BufferPool,
+        places: Tensor | None = None,
     ) -> None:
         """See Backend."""
-        Blas().multiply(x, weight, bias, out)
+        Blas().multiply(x if places is None else x.index_select(0, places), weight, bias, out)
         if rectifier is not None:
             rectifier.rectify(out)
 
@@ -277,6 +292,7 @@ class OnDevice:
         of_x: Tensor | None,
         empty: Empty,
         scratch: BufferPool,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """See Backend."""
         if rectifier is not None and left is not None:
@@ -285,7 +301,7 @@ class OnDevice:
             grad = rectified
         if of_x is not None and weight is not None:
             torch.mm(grad, weight, out=of_x)
-        of_weight, of_bias = Blas().parameter_gradients(grad, x)
+        of_weight, of_bias = Blas().parameter_gradients(grad, x if places is None else x.index_select(0, places))
         return of_weight.float(), of_bias.float()
 
 

@@ -19,6 +19,7 @@ from diskhop.config.options import require_known
 from diskhop.errors import ConfigError
 from diskhop.nn.kernels.choice import runs_core
 from diskhop.nn.matmul.backends import BACKENDS, ON_DEVICE, Backend
+from diskhop.nn.matmul.placed import PlacedRows
 from diskhop.nn.matmul.rectifier import Rectifier
 
 CPU = torch.device("cpu")
@@ -76,13 +77,16 @@ class Products:
         return Products, (self.backend, self.precision)
 
     def linear(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None = None, rectifier: Rectifier | None = None
+        self, x: Tensor | PlacedRows, weight: Tensor, bias: Tensor | None = None, rectifier: Rectifier | None = None
     ) -> Tensor:
         """functional.linear(x, weight, bias) for float32 parameters and x of any dtype, rectified if need be.
 
-        The result is of `dtype`.
+        The result is of `dtype`. Rows at places give the bits of copied ones, and must stay there for the gradients.
         """
-        out: Tensor = _Linear.apply(x, weight, bias, rectifier, self)  # type: ignore[no-untyped-call]
+        places = None
+        if isinstance(x, PlacedRows):
+            x, places = (x.matrix, x.places) if self._takes(x.matrix) else (x.whole(), None)
+        out: Tensor = _Linear.apply(x, places, weight, bias, rectifier, self)  # type: ignore[no-untyped-call]
         return out
 
     def operand(self, x: Tensor) -> Tensor:
@@ -91,27 +95,46 @@ class Products:
         Rows of 16 bits stay as they are where the core computes in float32: widened, they would take twice the memory
         of a batch's features.
         """
-        if x.dtype == self.dtype or (self.dtype == torch.float32 and x.dtype in _WIDENED and runs_core(x)):
+        if self._takes(x):
             return x.contiguous()
         return self.empty(len(x), x.shape[1], self.dtype, x.device).copy_(x)
 
-    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None = None) -> Tensor:
-        """Compute linear() without gradients, for operands that have `dtype`; x is what operand() returns."""
-        out = self.empty(len(x), len(weight), self.dtype, x.device)
-        self._backend_for(x).linear(x, weight, bias, rectifier, out, self._pool)
+    def _takes(self, x: Tensor) -> bool:
+        return x.dtype == self.dtype or (self.dtype == torch.float32 and x.dtype in _WIDENED and runs_core(x))
+
+    def multiply(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        rectifier: Rectifier | None = None,
+        places: Tensor | None = None,
+    ) -> Tensor:
+        """Compute linear() without gradients, for operands that have `dtype`; x is what operand() returns.
+
+        places: rows of x to take; None: all, in order.
+        """
+        out = self.empty(len(x if places is None else places), len(weight), self.dtype, x.device)
+        self._backend_for(x).linear(x, weight, bias, rectifier, out, self._pool, places)
         return out
 
     def gradients(
-        self, grad: Tensor, x: Tensor, weight: Tensor | None, left: Tensor | None, rectifier: Rectifier | None
+        self,
+        grad: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        left: Tensor | None,
+        rectifier: Rectifier | None,
+        places: Tensor | None = None,
     ) -> tuple[Tensor | None, Tensor, Tensor]:
         """Return the gradients of x (None without a weight), weight and bias, from that of linear()'s result.
 
-        left: that result, which only a rectifier needs.
+        left: that result, which only a rectifier needs. places: see multiply(); x has no gradient then.
         Arguments and the first gradient have `dtype`, the others are float32. x is what operand() returns.
         """
         of_x = None if weight is None else self.empty(len(x), x.shape[1], self.dtype, x.device)
         of_weight, of_bias = self._backend_for(x).gradients(
-            grad, x, weight, left, rectifier, of_x, self.empty, self._pool
+            grad, x, weight, left, rectifier, of_x, self.empty, self._pool, places
         )
         return of_x, of_weight, of_bias
 
@@ -129,7 +152,7 @@ class Linear(nn.Linear):
         super().__init__(in_dim, out_dim)
         self._products = products
 
-    def forward(self, x: Tensor, rectifier: Rectifier | None = None) -> Tensor:
+    def forward(self, x: Tensor | PlacedRows, rectifier: Rectifier | None = None) -> Tensor:
         """(rows, in_dim) -> (rows, out_dim), rectified if need be."""
         return self._products.linear(x, self.weight, self.bias, rectifier)
 
@@ -137,24 +160,30 @@ class Linear(nn.Linear):
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, products: Products
+        ctx: Any,
+        x: Tensor,
+        places: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        rectifier: Rectifier | None,
+        products: Products,
     ) -> Tensor:
         dtype = products.dtype
         operand, weights = products.operand(x), weight.to(dtype).contiguous()
-        out = products.multiply(operand, weights, None if bias is None else bias.to(dtype), rectifier)
-        ctx.save_for_backward(operand, weights, None if rectifier is None else out)
+        out = products.multiply(operand, weights, None if bias is None else bias.to(dtype), rectifier, places)
+        ctx.save_for_backward(operand, places, weights, None if rectifier is None else out)
         ctx.rectifier, ctx.products, ctx.x_dtype = rectifier, products, x.dtype
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, left = ctx.saved_tensors
+        x, places, weight, left = ctx.saved_tensors
         if not ctx.needs_input_grad[0]:
             weight = None
-        of_x, of_weight, of_bias = ctx.products.gradients(grad.contiguous(), x, weight, left, ctx.rectifier)
+        of_x, of_weight, of_bias = ctx.products.gradients(grad.contiguous(), x, weight, left, ctx.rectifier, places)
         if of_x is not None:
             of_x = of_x.to(ctx.x_dtype)
-        return of_x, of_weight, of_bias if ctx.needs_input_grad[2] else None, None, None
+        return of_x, None, of_weight, of_bias if ctx.needs_input_grad[3] else None, None, None
 
 
 def require_products(products: Products) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from diskhop.nn.activation import Activation, relu
+from diskhop.nn.matmul.placed import PlacedRows
 from diskhop.nn.matmul.products import Linear, Products
 from diskhop.nn.norms import NORMS
 from diskhop.nn.typed.block import TypedBlock, TypedLayerBlock
@@ -17,6 +18,8 @@ from diskhop.nn.typed.by_type import ByType
 from diskhop.nn.typed.schema import TypedSchema
 from diskhop.nn.typed.simple_hgn import EPSILON, SimpleHgnLayer
 
+# Features of a node type: (nodes, columns) of any dtype.
+TypeRows = Tensor | PlacedRows
 # (in_dim, out_dim, number of the layer) -> a module that maps rows by type and a TypedLayerBlock to targets by type.
 MakeTypedLayer = Callable[[int, int, int], nn.Module]
 
@@ -76,28 +79,32 @@ class TypedNetwork(nn.Module):
         self._hidden_dim = hidden_dim
         self._out_dim = out_dim
 
-    def forward(self, x: Mapping[str, Tensor], block: TypedBlock) -> Tensor:
-        """Map features of the batch's nodes, by type (nodes, columns) of any dtype, to float32 (seeds, out_dim)."""
+    def forward(self, x: Mapping[str, TypeRows], block: TypedBlock) -> Tensor:
+        """Map features of the batch's nodes, by type, to float32 (seeds, out_dim)."""
         return self.outputs(x, block)[self.target]
 
-    def outputs(self, x: Mapping[str, Tensor], block: TypedBlock) -> dict[str, Tensor]:
+    def outputs(self, x: Mapping[str, TypeRows], block: TypedBlock) -> dict[str, Tensor]:
         """Return the outputs of the seeds of every type that has outputs and seeds; see forward()."""
         h, carried = self.project(x), None
         for i in range(len(self.convs)):
             h, carried = self.layer(i, h, block.layer(i), carried)
         return {name: self.finish(h[name]) for name in self._targets if name in h}
 
-    def project(self, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def project(self, x: Mapping[str, TypeRows]) -> dict[str, Tensor]:
         """Map features of each type to hidden_dim columns, float32."""
         return {name: self._project(name, rows) for name, rows in x.items()}
 
-    def _project(self, node_type: str, rows: Tensor) -> Tensor:
-        if len(rows) == 0:
-            return rows.new_zeros(0, self._hidden_dim, dtype=torch.float32)
-        if self._input_dropout > 0 and self.training:
-            rows = functional.dropout(rows.float(), self._input_dropout)
-        if node_type not in self.inputs:
-            return rows.float()
+    def _project(self, node_type: str, rows: TypeRows) -> Tensor:
+        drops, is_mapped = self._input_dropout > 0 and self.training, node_type in self.inputs
+        if isinstance(rows, PlacedRows) and (drops or not is_mapped or len(rows) == 0):
+            rows = rows.whole()
+        if isinstance(rows, Tensor):
+            if len(rows) == 0:
+                return rows.new_zeros(0, self._hidden_dim, dtype=torch.float32)
+            if drops:
+                rows = functional.dropout(rows.float(), self._input_dropout)
+            if not is_mapped:
+                return rows.float()
         mapped: Tensor = self.inputs[node_type](rows)
         return functional.relu_(mapped.float()) if self.rectifies_inputs else mapped.float()
 

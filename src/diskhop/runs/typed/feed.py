@@ -15,7 +15,9 @@ from diskhop.batches.typed import NodePart, TypedBatch, split_types
 from diskhop.config.typed import TypedConfig
 from diskhop.dataset.made_features import DEGREE, MadeFeatures
 from diskhop.dataset.type_map import TypeMap
+from diskhop.nn.matmul.placed import PlacedRows
 from diskhop.nn.typed.block import TypedBlock
+from diskhop.nn.typed.network import TypeRows
 from diskhop.pipeline.batch import InFlightBatch, MiniBatch, Pass, TypedFeatures
 from diskhop.pipeline.device_rows import copy_typed
 from diskhop.pipeline.made_rows import make_rows
@@ -153,7 +155,11 @@ class TypedFeed:
         if isinstance(batch, DeviceBatch):
             on_device: Tensor = model(batch.mini.x_by_type, batch.delivered.block)
             return on_device[: len(batch.nodes)]
-        outputs: Tensor = model(rows_by_type(batch, batch.prepared, self._made), batch.prepared)
+        rows = rows_by_type(batch, batch.prepared, self._made)
+        x: dict[str, TypeRows] = dict(rows)
+        for name, places in batch.rows_by_type.items():
+            x[name] = PlacedRows(rows[name], torch.tensor(places))
+        outputs: Tensor = model(x, batch.prepared)
         return outputs[: batch.sampled.num_seeds]
 
     def _move_by(self, labels: NDArray[Any]) -> Move:

@@ -18,7 +18,7 @@ from diskhop.nn.matmul.products import Products, require_products
 from diskhop.nn.typed.by_type import ByType, parameter_name
 from diskhop.nn.typed.embeddings import LearnedRows
 from diskhop.nn.typed.models import TypedOptions, build_typed_model
-from diskhop.nn.typed.network import TypedNetwork
+from diskhop.nn.typed.network import TypedNetwork, TypeRows
 from diskhop.nn.typed.schema import TypedSchema
 from diskhop.runs.learned_rows import LearnedPlace, place_learned
 
@@ -75,11 +75,11 @@ class TypedModel(nn.Module):
         )
         self.held = types.held
 
-    def forward(self, x: Mapping[str, Tensor], inputs: Any) -> Tensor:
+    def forward(self, x: Mapping[str, TypeRows], inputs: Any) -> Tensor:
         """Return outputs of the seeds. x: rows of the types that are not learned. inputs: a TypedInputs."""
         return self.outputs(x, inputs)[self.network.target]
 
-    def outputs(self, x: Mapping[str, Tensor], inputs: Any) -> dict[str, Tensor]:
+    def outputs(self, x: Mapping[str, TypeRows], inputs: Any) -> dict[str, Tensor]:
         """Return outputs of the seeds by type; see TypedNetwork."""
         rows = dict(x)
         for name, learned in self.learned.items():

@@ -117,7 +117,8 @@ def typed_workload(merged: Dataset, config: TypedConfig, seeds: SplitSeeds, task
     seed_sets = [seed_set(purpose, rows) for purpose, rows in parts if rows is not None]
     held = {**task.held, **types_of_run(merged, config).held, **held_by_device(device_of(config))}
     workload = workload_of(config, seed_sets, held, step_measure(merged, config, partial(make_model, merged, config)))
-    return replace(workload, values=SPLIT_BYTES, reads_lent_rows=False, device_bytes=device_row_bytes(config))
+    lends, device_bytes = device_of(config) is None, device_row_bytes(config)
+    return replace(workload, values=SPLIT_BYTES, reads_lent_rows=lends, device_bytes=device_bytes)
 
 
 def step_measure(

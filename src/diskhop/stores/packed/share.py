@@ -52,7 +52,7 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     record_bytes = 0 if layout is None else sizes.record_bytes
     room.require(smallest, assembles=True, extra_bytes=head_bytes(sizes.num_rows, record_bytes))
     room.grow_in_flight(wishes.batches_before_cache())
-    buffer_rows, partition_bytes = _choose_packing(table, room, batch_own_rows, layout)
+    num_batches, partition_bytes = _choose_packing(table, room, batch_own_rows, layout)
     if layout is None:
         cache_rows = keep_rows(table, room, wishes, packed_reserves)
     else:
@@ -63,7 +63,8 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     return StoreShare(
         reserves=room.reserves,
         cache_rows=cache_rows,
-        buffer_rows=buffer_rows,
+        buffer_rows=num_batches * batch_own_rows,
+        extractors=num_batches,
         partition_bytes=partition_bytes,
         superbatch=choose_superbatch(room, wishes, bytes_per_batch),
         first_superbatch=FIRST_LENGTH,
@@ -83,7 +84,7 @@ def partition_bytes_for(table: Table, left_bytes: int) -> int:
 
 
 def _choose_packing(table: Table, room: StoreRoom, batch_own_rows: int, layout: Layout | None) -> tuple[int, int]:
-    """Return the rows of the buffer for batches in flight, and the bytes of the table that are packed at once."""
+    """Return the batches that the buffer has room for, and the bytes of the table that are packed at once."""
     batch_bytes = batch_own_rows * table.row_bytes
     wanted_batches = _MOST_PACKED if layout is None or not layout.has_shared_rows else _MOST_SHARING_SCAN
     num_batches = min(wanted_batches, _LEAST_PACKED + room.left_bytes // max(batch_bytes, 1))
@@ -96,4 +97,4 @@ def _choose_packing(table: Table, room: StoreRoom, batch_own_rows: int, layout: 
         f"Buffer for {num_batches} packed batches of up to {batch_own_rows} rows; "
         f"packing in partitions of {format_bytes(partition_bytes)}"
     )
-    return num_batches * batch_own_rows, partition_bytes
+    return num_batches, partition_bytes

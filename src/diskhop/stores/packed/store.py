@@ -90,7 +90,9 @@ class PackedStore:
         self._reading: queue.SimpleQueue[PackedFetch | None] = queue.SimpleQueue()
         self._loader = threading.Thread(target=self._await_rows, name="packed-loader", daemon=True)
         self._loader.start()
-        self._space = BufferSpace(first, len(self._rows))
+        num_batches = resources.share.extractors
+        slot_rows = resources.share.buffer_rows // num_batches // unit * unit if num_batches else 0
+        self._space = BufferSpace(first, len(self._rows), max(unit, slot_rows))
         self._waiting: deque[PackedFetch] = deque()
         self._last_arrival = 0.0
         self._coming: deque[tuple[PackFile, Chunk]] = deque()
