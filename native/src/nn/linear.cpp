@@ -22,7 +22,7 @@ constexpr std::size_t most_parts = 32;
 constexpr std::size_t part_turns = 2;
 constexpr std::size_t line_floats = 16;
 constexpr std::size_t line_bytes = 64;
-// Rows at places that are on their way from memory while one is copied.
+// Rows at places whose lines are requested before they are copied.
 constexpr std::size_t rows_ahead = 2;
 // Columns of parameters per turn of the final sums.
 constexpr std::size_t turn_sums = 8192;
