@@ -43,14 +43,15 @@ format: $(STAMP) ## write all files in the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $$(find native -name '*.?pp')
 
-# A third test uses the cores while others wait for the disk or for a process.
+# A third test uses the cores while others wait for the disk or for a process. Modules are compiled once, whatever the
+# environment says, not by each of the hundreds of processes that tests start.
 test: $(STAMP) ## the tests; under 10 minutes on 2 cores
-	$(PYTEST) -m "not slow" -n 3 --dist worksteal --durations 15
+	PYTHONDONTWRITEBYTECODE= $(PYTEST) -m "not slow" -n 3 --dist worksteal --durations 15
 
 # Cases that users of similar systems run into lie next to the repository, where they are there.
 test-all: $(STAMP) ## every test, the slow ones, the shared cases and the thread sanitizer included
 	sh tools/native_tests.sh thread
-	$(PYTEST) --hypothesis-profile thorough
+	PYTHONDONTWRITEBYTECODE= $(PYTEST) --hypothesis-profile thorough
 	if [ -d $(CASES) ]; then $(PYTEST) -p tests.recorder $(CASES); else echo "skipped: $(CASES) is not there"; fi
 
 demo: $(STAMP) ## make a graph with 1 GB of features and train on it from disk
