@@ -57,38 +57,56 @@ void share_rows(std::size_t num_rows, std::size_t num_columns, unsigned num_thre
   });
 }
 
+/// Divides rows by their divisors. first: row of the part that belongs to the first row. lacks_rows: whether the part
+/// has only rows whose divisor is not 0.
 struct DivideRows {
   const Matrix<const float>& part;
   const Columns& place;
   const Matrix<float>& out;
   const float* divisors;
+  std::size_t first;
+  bool lacks_rows;
 
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
+    const float* from = part.data + first * part.stride;
     for (std::size_t row = begin; row < end; ++row) {
-      const float* const from = part.data + row * part.stride;
       float* const to = out.data + row * out.stride + place.begin;
       const float divisor = divisors[row];
+      if (divisor == 0) {
+        std::fill_n(to, place.count, 0.0F);
+        if (!lacks_rows) from += part.stride;
+        continue;
+      }
       for (std::size_t column = 0; column < place.count; ++column) to[column] = from[column] / divisor;
+      from += part.stride;
     }
   }
 };
+
+std::size_t num_divided(std::span<const float> divisors) {
+  return divisors.size() - static_cast<std::size_t>(std::count(divisors.begin(), divisors.end(), 0.0F));
+}
 
 }  // namespace
 
 void join_columns(std::span<const Matrix<const float>> parts, std::span<const float> divisors, const Matrix<float>& out,
                   unsigned num_threads, InstructionSet instructions) {
-  const std::vector<Columns> places = places_of(parts, out.num_rows, out.num_columns);
   if (!divisors.empty() && divisors.size() != out.num_rows) {
     throw std::invalid_argument("columns: there must be a divisor per row");
   }
+  const bool lacks_rows = !divisors.empty() && !parts.empty() && parts.front().num_rows != out.num_rows;
+  const std::vector<Columns> places =
+      places_of(parts, lacks_rows ? num_divided(divisors) : out.num_rows, out.num_columns);
   share_rows(out.num_rows, out.num_columns, num_threads, [&](std::size_t begin, std::size_t end) {
     // Several blocks one after the other if there is one thread.
     for (std::size_t first = begin; first < end; first += block_rows) {
       const std::size_t last = std::min(end, first + block_rows);
+      const std::size_t first_of_parts = lacks_rows ? num_divided(divisors.first(first)) : first;
       for (const Columns& place : places) {
         const Matrix<const float>& part = parts[place.part];
         if (!divisors.empty()) {
-          run_with(instructions, DivideRows{part, place, out, divisors.data()}, first, last);
+          run_with(instructions, DivideRows{part, place, out, divisors.data(), first_of_parts, lacks_rows}, first,
+                   last);
           continue;
         }
         for (std::size_t row = first; row < last; ++row) {

@@ -160,8 +160,10 @@ std::size_t columns_of(std::span<const Matrix<Value>> parts, std::size_t num_row
 class RowGroups {
  public:
   /// Up to num_rows consecutive numbers in the order of rows, all of which leave the first input out, or none.
+  /// first_place: how many rows of that kind are before them.
   struct Group {
     std::span<const std::size_t> rows;
+    std::size_t first_place;
     bool leaves_out;
   };
 
@@ -185,7 +187,7 @@ class RowGroups {
     const std::span<const std::size_t> rows(order_);
     const std::span<const std::size_t> alike = leaves_out ? rows.subspan(num_whole_) : rows.first(num_whole_);
     const std::size_t first = (number - (leaves_out ? groups_of(num_whole_) : 0)) * group_rows_;
-    return {alike.subspan(first, std::min(group_rows_, alike.size() - first)), leaves_out};
+    return {alike.subspan(first, std::min(group_rows_, alike.size() - first)), first, leaves_out};
   }
 
  private:
@@ -197,11 +199,15 @@ class RowGroups {
 };
 
 /// Inputs of a group's rows: where they lie, if they are as many as can be and follow each other, or copies. Too few
-/// are followed by zeros.
+/// are followed by zeros. lacks_rows: whether the first input has only rows that do not leave it out.
 class GroupInputs {
  public:
-  GroupInputs(std::span<const SplitRows> inputs, std::size_t in_dim, std::size_t num_rows)
-      : split_(inputs), num_rows_(num_rows), copies_(num_rows * in_dim), divisors_(inputs.size() * num_rows, 1.0F) {
+  GroupInputs(std::span<const SplitRows> inputs, std::size_t in_dim, std::size_t num_rows, bool lacks_rows)
+      : split_(inputs),
+        num_rows_(num_rows),
+        lacks_rows_(lacks_rows),
+        copies_(num_rows * in_dim),
+        divisors_(inputs.size() * num_rows, 1.0F) {
     std::size_t num_parts = 0;
     for (const SplitRows& input : inputs) num_parts += input.parts.size();
     columns_.resize(num_parts);
@@ -211,25 +217,30 @@ class GroupInputs {
   void move_to(const RowGroups::Group& group) {
     const std::span<const std::size_t> rows = group.rows;
     first_input_ = group.leaves_out ? 1 : 0;
-    const bool is_copied = rows.size() < num_rows_ || rows.back() - rows.front() >= num_rows_;
+    const bool is_small = rows.size() < num_rows_;
+    const bool is_scattered = rows.back() - rows.front() >= num_rows_;
     Columns* columns = columns_.data();
     float* copy = copies_.data();
     for (std::size_t number = first_input_; number < split_.size(); ++number) {
       const SplitRows& split = split_[number];
+      const bool follow_each_other = number == 0 && lacks_rows_;
+      const bool is_copied = is_small || (is_scattered && !follow_each_other);
+      const std::size_t first_row = follow_each_other ? group.first_place : rows.front();
       inputs_[number].columns = {columns, split.parts.size()};
       for (const Matrix<const float>& part : split.parts) {
         if (is_copied) {
           *columns++ = {copy, part.num_columns, part.num_columns};
           for (std::size_t place = 0; place < rows.size(); ++place) {
-            std::copy_n(part.data + rows[place] * part.stride, part.num_columns, copy + place * part.num_columns);
+            const std::size_t row = follow_each_other ? first_row + place : rows[place];
+            std::copy_n(part.data + row * part.stride, part.num_columns, copy + place * part.num_columns);
           }
           std::fill(copy + rows.size() * part.num_columns, copy + num_rows_ * part.num_columns, 0.0F);
           copy += num_rows_ * part.num_columns;
         } else {
-          *columns++ = {part.data + rows.front() * part.stride, part.stride, part.num_columns};
+          *columns++ = {part.data + first_row * part.stride, part.stride, part.num_columns};
         }
       }
-      inputs_[number].divisors = divisors_of(number, rows, is_copied);
+      inputs_[number].divisors = divisors_of(number, rows, is_small || is_scattered);
     }
   }
 
@@ -257,6 +268,7 @@ class GroupInputs {
 
   std::span<const SplitRows> split_;
   std::size_t num_rows_;
+  bool lacks_rows_;
   std::size_t first_input_ = 0;
   std::vector<Columns> columns_;
   std::vector<Input> inputs_;
@@ -301,11 +313,17 @@ bool SplitLinear::apply(std::span<const SplitRows> inputs, bool rectifies, std::
                         unsigned num_threads) const {
   const std::size_t num_rows = out.empty() ? 0 : out.front().num_rows;
   std::size_t num_columns = 0;
+  bool lacks_rows = false;
   for (const SplitRows& input : inputs) {
-    num_columns += columns_of(input.parts, num_rows);
+    std::size_t input_rows = num_rows;
     if (!input.divisors.empty() && input.divisors.size() != num_rows) {
       throw std::invalid_argument("split linear: there must be a divisor per row");
     }
+    if (!input.divisors.empty() && !input.parts.empty() && input.parts.front().num_rows != num_rows) {
+      lacks_rows = true;
+      input_rows -= static_cast<std::size_t>(std::count(input.divisors.begin(), input.divisors.end(), 0.0F));
+    }
+    num_columns += columns_of(input.parts, input_rows);
     if (!input.divisors.empty() && &input != &inputs.front()) {
       throw std::invalid_argument("split linear: only the first input may be divided");
     }
@@ -320,7 +338,7 @@ bool SplitLinear::apply(std::span<const SplitRows> inputs, bool rectifies, std::
   const auto* const weight = reinterpret_cast<const float*>(weight_.data());
   const auto* const bias = reinterpret_cast<const float*>(bias_.data());
   const std::size_t num_lanes = std::clamp<std::size_t>(num_threads, 1, std::max<std::size_t>(1, num_turns));
-  std::vector<GroupInputs> lanes(num_lanes, GroupInputs(inputs, in_dim_, step));
+  std::vector<GroupInputs> lanes(num_lanes, GroupInputs(inputs, in_dim_, step, lacks_rows));
   std::vector<float> results(num_lanes * step * padded_out_dim_);
   std::atomic<bool> all_finite = true;
   share_turns(num_turns, num_lanes, [&](std::size_t turn, std::size_t lane) {

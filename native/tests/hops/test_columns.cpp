@@ -74,6 +74,38 @@ void test_rows_are_divided_alike_by_every_instruction_set() {
   }
 }
 
+void test_rows_with_a_divisor_of_0_become_zeros_and_may_be_missing() {
+  for (const std::size_t num_rows : {1, 64, 65, 5000}) {
+    for (const std::size_t every : {1, 2, 7}) {
+      Parts all(num_rows, {5, 16});
+      std::vector<float> divisors(num_rows);
+      std::size_t num_kept = 0;
+      for (std::size_t row = 0; row < num_rows; ++row) {
+        divisors[row] = row % every == 0 ? 0.0f : static_cast<float>(row % 9 + 1);
+        num_kept += divisors[row] == 0 ? 0 : 1;
+      }
+      Parts kept(num_kept, {5, 16});
+      for (std::size_t part = 0, width = 5; part < 2; ++part, width = 16) {
+        std::size_t next = 0;
+        for (std::size_t index = 0; index < num_rows * width; ++index) {
+          const auto value = static_cast<float>(index + part) / 3.0f;
+          const bool is_missing = divisors[index / width] == 0;
+          all.memory[part][index] = is_missing ? -5.0f : value;
+          if (!is_missing) kept.memory[part][next++] = value;
+        }
+      }
+      for (const InstructionSet instructions : supported_instruction_sets()) {
+        std::vector<float> whole(num_rows * 20);
+        std::vector<float> few(num_rows * 20);
+        join_columns(all.read, divisors, {whole.data(), num_rows, 20, 20}, 3, instructions);
+        join_columns(kept.read, divisors, {few.data(), num_rows, 20, 20}, 3, instructions);
+        check(whole == few, "rows that are missing become zeros, as they do if they are there");
+        for (std::size_t row = 0; row < num_rows; row += every) check(whole[row * 20 + 19] == 0, "zeros");
+      }
+    }
+  }
+}
+
 void test_sizes_that_do_not_match_are_refused() {
   Parts parts(4, {3, 3});
   std::vector<float> rows(40);
@@ -96,6 +128,7 @@ void test_sizes_that_do_not_match_are_refused() {
 int main() {
   test_columns_come_back();
   test_rows_are_divided_alike_by_every_instruction_set();
+  test_rows_with_a_divisor_of_0_become_zeros_and_may_be_missing();
   test_sizes_that_do_not_match_are_refused();
   return 0;
 }

@@ -162,6 +162,36 @@ void test_rows_with_a_divisor_of_0_count_as_zeros() {
   }
 }
 
+/// Removes the rows with a divisor of 0 from the divided parts.
+void leave_out(Case& one) {
+  for (std::size_t part = 0; part < one.divided.memory.size(); ++part) {
+    const std::size_t width = one.divided.read[part].num_columns;
+    std::vector<float> kept;
+    for (std::size_t row = 0; row < one.num_rows; ++row) {
+      const float* const from = one.divided.read[part].data + row * width;
+      if (one.divisors[row] != 0) kept.insert(kept.end(), from, from + width);
+    }
+    one.divided.memory[part] = kept;  // as large as needed, so that sanitizers see every value out of bounds
+    one.divided.memory[part].shrink_to_fit();
+    one.divided.read[part] = {one.divided.memory[part].data(), kept.size() / width, width, width};
+  }
+}
+
+void test_rows_with_a_divisor_of_0_may_be_missing() {
+  for (const InstructionSet instructions : supported_instruction_sets()) {
+    for (const std::size_t num_rows : {1, 12, 49, 200}) {
+      for (const std::size_t every : {1, 2, 13, 500}) {
+        Case whole(num_rows, 40);
+        Case few(num_rows, 40);
+        for (std::size_t row = 0; row < num_rows; row += every) whole.divisors[row] = few.divisors[row] = 0;
+        leave_out(few);
+        check(whole.apply(instructions, true, 2) && few.apply(instructions, true, 2), "finite");
+        check(whole.out.memory == few.out.memory, "the bits of all rows");
+      }
+    }
+  }
+}
+
 void test_values_that_are_not_finite_are_reported() {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   for (const InstructionSet instructions : supported_instruction_sets()) {
@@ -195,6 +225,9 @@ void test_sizes_that_do_not_match_are_refused() {
   refused([&] { apply({{one.others.read, {}}, {one.divided.read, one.divisors}}, one.out.written); }, "divided later");
   Parts more(5, {7});
   refused([&] { apply({{one.divided.read, {}}, {more.read, {}}}, one.out.written); }, "other rows");
+  one.divisors = {1.0f, 0.0f, 0.0f, 1.0f};
+  Parts three(3, {24, 6});
+  refused([&] { apply({{three.read, one.divisors}, {one.others.read, {}}}, one.out.written); }, "rows for other zeros");
   check(one.out.at(0, 0) == -7.0f, "nothing is written");
 }
 
@@ -204,6 +237,7 @@ int main() {
   test_products_are_those_of_the_joined_rows();
   test_bits_do_not_depend_on_the_rows_of_a_call();
   test_rows_with_a_divisor_of_0_count_as_zeros();
+  test_rows_with_a_divisor_of_0_may_be_missing();
   test_values_that_are_not_finite_are_reported();
   test_sizes_that_do_not_match_are_refused();
   return 0;

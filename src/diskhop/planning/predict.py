@@ -88,7 +88,7 @@ def plan_streamed(
     )
     chosen = choose_sizes(work, room)
     sizes = chosen.sizes
-    layers = tuple(_layer_plan(work, number, each) for number, each in enumerate(chosen.blocks))
+    layers = tuple(_layer_plan(work, number, each, sizes) for number, each in enumerate(chosen.blocks))
     phases = _phases(work, layers, sizes)
     filling = {**phases[0], "column block": _first_block_bytes(work, layers[0], sizes)}
     # With attention, a block begins with scores. One of several processes has not all rows that a block needs.
@@ -121,12 +121,13 @@ def plan_streamed(
     return with_costs(plan, costs, disk)
 
 
-def _layer_plan(work: StreamedWork, number: int, blocks: tuple[int, ...]) -> LayerPlan:
+def _layer_plan(work: StreamedWork, number: int, blocks: tuple[int, ...], sizes: Sizes) -> LayerPlan:
     shape = work.layers[number]
     return LayerPlan(
         aggregates_first=shape.aggregates_first,
         blocks=blocks,
         block_rows=work.block_rows(number),
+        sums_lack_rows=shape.sums_lack_rows(sizes.part_rows),
     )
 
 

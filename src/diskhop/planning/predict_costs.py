@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from diskhop.disk.model import DiskModel
 from diskhop.hops.tables import TILE_COLUMNS
-from diskhop.planning.predict_sizes import GraphCounts, Sizes, StreamedWork
+from diskhop.planning.predict_sizes import TILE_ROW_BYTES, GraphCounts, Sizes, StreamedWork
 from diskhop.plans import StepPlan
 
 # Time of one core for an edge of a sum, and for each of its values: measured with blocks larger than the caches.
@@ -100,12 +100,14 @@ def layer_steps(
         steps.append(StepCost(f"{name}: attention", lists + scores, norms, scores // 2, summed_parts))
         lists += scores + norms
     others = shape.summed_tiles - last
-    before, filled = others * graph.tile_bytes(1), last * graph.tile_bytes(1)
+    block_tile_bytes = work.block_rows(number) * TILE_ROW_BYTES
+    before, filled = others * block_tile_bytes, last * block_tile_bytes
+    sums = others * graph.sums_tile_bytes(shape.sums_lack_rows(sizes.part_rows))
     summing = sums_seconds(graph, num_others, others, sizes.summed_rows, sizes, threads) + num_others * summed_parts
-    steps.append(StepCost(f"{name}: first sums", before + num_others * lists, before, before, summing))
+    steps.append(StepCost(f"{name}: first sums", before + num_others * lists, sums, before, summing))
     computing = sums_seconds(graph, 1, last, sizes.part_rows, sizes, threads)
     computing = computing + table_seconds(_row_flops(work, number + 1), graph, sizes, threads)
-    steps.append(StepCost(name, filled + lists + before + own, out, filled, computing))
+    steps.append(StepCost(name, filled + lists + sums + own, out, filled, computing))
     return steps
 
 

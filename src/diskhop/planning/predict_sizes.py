@@ -50,6 +50,10 @@ class LayerShape:
     widest: int
     flops: float
 
+    def sums_lack_rows(self, part_rows: int) -> bool:
+        """Return whether sums that are written have no rows without edges, which are zeros. Parts are groups then."""
+        return self.kind == "mean" and part_rows == TILE_ROWS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphCounts:
@@ -61,6 +65,7 @@ class GraphCounts:
     num_sources: highest source in the lists + 1.
     feature_row_bytes: bytes of a feature row on disk.
     feature_dim: values per feature row.
+    num_stored: rows of sums that lack rows without edges; None if no sums do.
     """
 
     num_nodes: int
@@ -69,6 +74,7 @@ class GraphCounts:
     num_sources: int
     feature_row_bytes: int
     feature_dim: int
+    num_stored: int | None = None
 
     @property
     def lists_bytes(self) -> int:
@@ -79,6 +85,12 @@ class GraphCounts:
         """Bytes of some tiles of all rows, on disk."""
         return table_bytes(self.num_nodes, num_tiles)
 
+    def sums_tile_bytes(self, lack_rows: bool) -> int:
+        """Bytes of a tile of sums on disk, which may lack rows without edges."""
+        if lack_rows and self.num_stored is not None:
+            return self.num_stored * TILE_ROW_BYTES
+        return self.tile_bytes(1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPlan:
@@ -87,11 +99,13 @@ class LayerPlan:
     aggregates_first: see LayerShape.
     blocks: tiles of each block, in order. Sums of the last one go on to the products without being written.
     block_rows: rows of a block.
+    sums_lack_rows: see LayerShape.sums_lack_rows().
     """
 
     aggregates_first: bool
     blocks: tuple[int, ...]
     block_rows: int
+    sums_lack_rows: bool = False
 
     @property
     def num_blocks(self) -> int:

@@ -9,8 +9,9 @@
 namespace diskhop {
 
 /// Copies the columns of all parts, one part after the other, to the columns of out; columns beyond out's are left out.
-/// With divisors (one per row; may be empty), every value is divided by its row's. Runs in up to num_threads threads.
-/// Throws std::invalid_argument, before anything is written, for parts with other rows than out or too few columns.
+/// With divisors (one per row; may be empty), every value is divided by its row's; a row with the divisor 0 becomes
+/// zeros, and the parts may have only the other rows. Runs in up to num_threads threads. Throws std::invalid_argument,
+/// before anything is written, for parts with other rows than these or too few columns.
 void join_columns(std::span<const Matrix<const float>> parts, std::span<const float> divisors, const Matrix<float>& out,
                   unsigned num_threads, InstructionSet instructions = best_instruction_set());
 

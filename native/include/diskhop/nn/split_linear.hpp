@@ -12,7 +12,8 @@
 namespace diskhop {
 
 /// Rows whose columns lie in several parts, one part after the other, divided by a number per row (empty: undivided).
-/// What is divided is the sum of their products. A row with the divisor 0 counts as zeros; its values are not read.
+/// What is divided is the sum of their products. A row with the divisor 0 counts as zeros; its values are not read, and
+/// the parts may have only the other rows.
 struct SplitRows {
   std::span<const Matrix<const float>> parts;
   std::span<const float> divisors;

@@ -2,13 +2,14 @@
 
 Rows are stored in *groups* of TILE_ROWS. A group is divided into *bands* of adjacent columns, float32, row after row: a
 band of all rows lies in memory as on disk. A *part* is part_rows rows in adjacent bands, of one group or of whole ones.
+A table may store only some rows of each group, one after the other where the group begins; its parts are whole groups.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -21,18 +22,27 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine, File
 from diskhop.errors import DiskhopError
 from diskhop.hops.stream.prefetch import prefetched
-from diskhop.hops.tables import PAGE_BYTES, TILE_ROWS, whole_pages
+from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS, TILE_ROWS, whole_pages
 from diskhop.io.atomic import destination_errors
 from diskhop.io.streams import READ_BYTES
 from diskhop.system.memory import buffer_bytes
 
 # Parts in memory at once: one in use, the others in flight.
 NUM_SLOTS = 3
+# Stored rows of a group are a multiple of this: whole pages, whatever the columns.
+_STORED_ROWS = PAGE_BYTES // (4 * TILE_COLUMNS)
 # Groups of a band that are read into memory together.
 _GROUPS_AT_ONCE = 32
 
 Rows = NDArray[np.float32]
 _Places = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
+# (group, first row in it, rows) of adjacent rows. Groups are counted from the first one.
+_Spans = tuple[tuple[int, int, int], ...]
+
+
+def stored_rows(num_rows: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return how many rows of each group are stored, if some of them are to be."""
+    return np.minimum(TILE_ROWS, -(-num_rows // _STORED_ROWS) * _STORED_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +51,12 @@ class BandShape:
 
     num_rows: rows.
     widths: columns of each band.
+    stored: stored_rows() of each group; None if all rows are stored.
     """
 
     num_rows: int
     widths: tuple[int, ...]
+    stored: NDArray[np.int32] | None = field(default=None, compare=False)
 
     @property
     def num_groups(self) -> int:
@@ -70,6 +82,22 @@ class BandShape:
         """Return the offset of a row of a band in the file."""
         group, row = divmod(first_row, TILE_ROWS)
         return group * self.group_bytes + 4 * (TILE_ROWS * sum(self.widths[:band]) + row * self.widths[band])
+
+    def spans(self, first_row: int, num_rows: int) -> _Spans:
+        """Return the stored rows among some rows, group by group."""
+        begin, stop = first_row // TILE_ROWS, first_row + num_rows
+        groups = range(begin, -(-stop // TILE_ROWS))
+        if self.stored is not None:
+            return tuple((group - begin, 0, int(self.stored[group])) for group in groups)
+        starts = [max(first_row, group * TILE_ROWS) for group in groups]
+        return tuple(
+            (group - begin, start - group * TILE_ROWS, min(stop, (group + 1) * TILE_ROWS) - start)
+            for group, start in zip(groups, starts, strict=True)
+        )
+
+    def num_stored(self, first_row: int, num_rows: int) -> int:
+        """Return how many of some rows are stored."""
+        return num_rows if self.stored is None else sum(count for _, _, count in self.spans(first_row, num_rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +127,9 @@ class Bands:
 
     def transfers(self, first_row: int, num_rows: int, buffer_rows: int) -> _Places:
         """Return offsets in the file, lengths, and places in a buffer of some rows, in which bands have buffer_rows."""
-        group, row = divmod(first_row, TILE_ROWS)
-        offsets, lengths, places = _transfers(self.shape.widths, self.first, self.end, row, num_rows, buffer_rows)
-        return offsets + np.uint64(group * self.shape.group_bytes), lengths, places
+        spans, first_group = self.shape.spans(first_row, num_rows), first_row // TILE_ROWS
+        offsets, lengths, places = _transfers(self.shape.widths, self.first, self.end, spans, buffer_rows)
+        return offsets + np.uint64(first_group * self.shape.group_bytes), lengths, places
 
     def open(self, mode: Literal["read", "write"], part_rows: int) -> File:
         """Open the file for parts of some rows. Pages of the disk are not cached, unless parts are no whole pages."""
@@ -109,24 +137,19 @@ class Bands:
 
 
 @lru_cache(maxsize=256)
-def _transfers(
-    widths: tuple[int, ...], first_band: int, end_band: int, first_row: int, num_rows: int, buffer_rows: int
-) -> _Places:
-    """Return transfers() of a row in the first group. A pass asks for the same ones of every group."""
-    shape = BandShape(first_row + num_rows, widths)
+def _transfers(widths: tuple[int, ...], first_band: int, end_band: int, spans: _Spans, buffer_rows: int) -> _Places:
+    """Return transfers() of spans that begin in the first group. A pass asks for the same ones of many groups."""
+    shape = BandShape(0, widths)
     found = []
-    place = 0
     for band in range(first_band, end_band):
-        row, row_bytes = first_row, 4 * widths[band]
-        while row < first_row + num_rows:
-            stop = min((row // TILE_ROWS + 1) * TILE_ROWS, first_row + num_rows)
-            offset, begin, num_bytes = shape.offset(row, band), (row - first_row) * row_bytes, (stop - row) * row_bytes
+        place, row_bytes = 4 * buffer_rows * sum(widths[first_band:band]), 4 * widths[band]
+        for group, row, num_rows in spans:
+            offset, num_bytes = shape.offset(group * TILE_ROWS + row, band), num_rows * row_bytes
             found += [
-                (offset + start, min(READ_BYTES, num_bytes - start), place + begin + start)
+                (offset + start, min(READ_BYTES, num_bytes - start), place + start)
                 for start in range(0, num_bytes, READ_BYTES)
             ]
-            row = stop
-        place += buffer_rows * row_bytes
+            place += num_bytes
     transfers = np.array(found, np.uint64).reshape(-1, 3).T.copy()
     transfers.flags.writeable = False
     offsets, lengths, places = transfers
@@ -176,7 +199,7 @@ class BandReader:
         self._slots = [_Slot(pool, bands.widths, part_rows) for _ in range(NUM_SLOTS)]
 
     def parts(self, firsts: Iterable[int], stop: int) -> Iterator[list[Rows]]:
-        """Yield parts, given the first row of each, up to row stop: (part_rows, columns) of each band.
+        """Yield the stored rows of parts, given the first row of each, up to row stop: (rows, columns) of each band.
 
         First rows are multiples of part_rows. A part is valid until the next one is requested.
         """
@@ -188,7 +211,7 @@ class BandReader:
             return self._engine.submit_read(self._file, offsets, lengths, self._slots[slot].content, places)
 
         for first, slot in prefetched(self._engine, firsts, submit, NUM_SLOTS):
-            yield self._slots[slot].rows(min(self._part_rows, stop - first))
+            yield self._slots[slot].rows(self._bands.shape.num_stored(first, min(self._part_rows, stop - first)))
 
 
 class BandWriter:
@@ -220,11 +243,11 @@ class BandWriter:
         return self._slots[self._next].rows(num_rows)
 
     def write(self, first_row: int, num_rows: int) -> None:
-        """Write what the memory of rows() has now; first_row is a multiple of part_rows."""
+        """Write what the memory of rows() has now: the stored ones of some rows, from a multiple of part_rows on."""
         number, self._next = self._next, (self._next + 1) % NUM_SLOTS
         slot = self._slots[number]
         whole_rows = moved_rows(num_rows, self._part_rows)
-        if num_rows < whole_rows:
+        if num_rows < whole_rows and self._bands.shape.stored is None:
             slot.clear(num_rows)
         offsets, lengths, places = self._bands.transfers(first_row, whole_rows, self._part_rows)
         with destination_errors(self._bands.path):

@@ -1,4 +1,4 @@
-"""One scan of neighbour lists: how many rows they name, and how many edges lead from a node to itself."""
+"""One scan of neighbour lists: which rows they name, how many have edges, and how many edges are loops."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool
 from diskhop.hops.make.passes import Lists
 from diskhop.hops.stream.lists import ListStream, edge_rows, streaming_bytes, stretch_edges
+from diskhop.hops.tables import TILE_ROWS
 from diskhop.io.atomic import destination_errors
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools
@@ -27,7 +28,7 @@ class ScannedLists:
 
     num_sources: highest source + 1.
     num_loops: edges from a node to itself; 0 if they were not counted.
-    path: file with them, int32 (nodes).
+    path: file with those of every row, if they were counted, and then the rows with edges of every group; int32.
     """
 
     num_sources: int
@@ -57,17 +58,20 @@ class Scan:
     progress: Progress = silent
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """Write the loops of every row, then the number of sources and of loops, int64 (see Task)."""
+        """Write the loops of every row, rows with edges, then the numbers of sources and of loops, int64 (see Task)."""
         lists = self.lists
         num_sources = num_loops = 0
         edges = stretch_edges(lists.num_edges, self.memory_bytes, lists.index_bytes)
         part_rows = _part_rows(self.memory_bytes)
         stream = ListStream(lists, part_rows, edges, tools.engine, BufferPool(0))
         with destination_errors(path), path.open("wb") as file:
-            loops = np.zeros(part_rows, np.int32)
+            loops, with_edges = np.zeros(part_rows, np.int32), np.zeros(-(-lists.num_nodes // TILE_ROWS), np.int32)
             for stretch in stream.stretches(range(0, lists.num_nodes, part_rows), lists.num_nodes):
                 if len(stretch.indices):
                     num_sources = max(num_sources, int(stretch.indices.max()) + 1)
+                if stretch.is_last:
+                    found = stretch.first_row + np.flatnonzero(np.diff(stretch.indptr))
+                    with_edges += np.bincount(found // TILE_ROWS, minlength=len(with_edges)).astype(np.int32)
                 if not self.counts_loops:
                     continue
                 rows = edge_rows(stretch)
@@ -79,6 +83,7 @@ class Scan:
                     file.write(loops[:num_rows].tobytes())
                     loops[:] = 0
                     self.progress("reading lists", stretch.first_row + num_rows, lists.num_nodes)
+            file.write(with_edges.tobytes())
             file.write(np.array([num_sources, num_loops], "<i8").tobytes())
 
 
@@ -88,6 +93,13 @@ def read_scan(path: Path) -> ScannedLists:
         file.seek(-16, 2)
         num_sources, num_loops = np.frombuffer(file.read(16), "<i8").tolist()
     return ScannedLists(num_sources, num_loops, path)
+
+
+def rows_with_edges(scanned: ScannedLists, num_nodes: int) -> NDArray[np.int32]:
+    """Return how many rows of each group have edges."""
+    num_groups = -(-num_nodes // TILE_ROWS)
+    offset = scanned.path.stat().st_size - 16 - 4 * num_groups
+    return np.fromfile(scanned.path, "<i4", num_groups, offset=offset)
 
 
 def loops_of(scanned: ScannedLists, start: int, stop: int) -> NDArray[np.int32] | None:

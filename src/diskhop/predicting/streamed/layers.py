@@ -104,7 +104,8 @@ class StreamedLayer(ABC):
     def after(self, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> Tensor:
         """Return the layer's output, float32 (rows, out_dim).
 
-        sums: of the summed groups. own: the groups read again. degrees: lengths of the rows' lists, float32 (rows, 1).
+        sums: of the summed groups; a mean may lack rows without edges. own: the groups read again. degrees: lengths of
+            the rows' lists, float32 (rows, 1).
         """
         out = self._after(sums, own, degrees)
         if not self.is_rectified:
@@ -221,7 +222,7 @@ class MeanLayer(StreamedLayer):
 
     def _add_up(self, out: Tensor, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> None:
         """Fill rows with the means of products, and the rows' own."""
-        sums.copy_to(out, degrees.clamp(min=1))
+        sums.copy_to(out, degrees)
         out.add_(own[_OWN].joined())
 
     def _operands(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from diskhop.hops.stream.parts import BandShape, Rows
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.predicting.streamed.layers import num_tiles
@@ -42,9 +45,9 @@ class Layout:
         """Return the columns of a group."""
         return self._dims[name]
 
-    def shape(self, num_rows: int) -> BandShape:
-        """Return the layout of the file."""
-        return BandShape(num_rows, tuple(end - start for start, end in self._bands))
+    def shape(self, num_rows: int, stored: NDArray[np.int32] | None = None) -> BandShape:
+        """Return the layout of the file. stored: see BandShape."""
+        return BandShape(num_rows, tuple(end - start for start, end in self._bands), stored)
 
     def bands(self, names: Iterable[str]) -> tuple[int, int]:
         """Return the first band of some adjacent groups, and their last band + 1."""

@@ -16,7 +16,8 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import PredictionError
 from diskhop.hops.make.lists import dataset_lists
 from diskhop.hops.make.tiles import format_ids
-from diskhop.hops.stream.scan import ScannedLists
+from diskhop.hops.stream.parts import stored_rows
+from diskhop.hops.stream.scan import ScannedLists, rows_with_edges
 from diskhop.planning.predict import StreamedPlan
 from diskhop.predicting.streamed.earlier_blocks import Blocks
 from diskhop.predicting.streamed.layers import HIDDEN, StreamedLayer, num_tiles, streamed_layers
@@ -73,11 +74,12 @@ class NetworkTables:
         self, plan: StreamedPlan, scanned: ScannedLists, work: WorkFolder, tools: TaskTools, stack: ExitStack
     ) -> StreamedSteps:
         """Open the tables and the steps that make them; the stack waits for writes."""
-        layers, layouts = self.layers, self.layouts(plan.blocks)
+        layers, layouts, num_nodes = self.layers, self.layouts(plan.blocks), self.dataset.num_nodes
+        stored = stored_rows(rows_with_edges(scanned, num_nodes))
 
-        def opened(name: str, layout: Layout) -> LayerTable:
-            shape = layout.shape(self.dataset.num_nodes)
-            key = self.key(f"{name} in bands of {shape.widths}")
+        def opened(name: str, layout: Layout, lacks_rows: bool = False) -> LayerTable:
+            shape = layout.shape(num_nodes, stored if lacks_rows else None)
+            key = self.key(f"{name} in bands of {shape.widths}{', rows with edges' if lacks_rows else ''}")
             return stack.enter_context(LayerTable(name, shape, work, key, tools, self.range_bytes))
 
         return StreamedSteps(
@@ -85,7 +87,7 @@ class NetworkTables:
             plan=plan,
             tables=[opened(f"table-{number}", layout) for number, layout in enumerate(layouts)],
             sums={
-                number: opened(f"sums-{number}", Layout({}, layer.blocks[:-1]))
+                number: opened(f"sums-{number}", Layout({}, layer.blocks[:-1]), layer.sums_lack_rows)
                 for number, layer in enumerate(plan.layers)
                 if layer.num_blocks > 1
             },

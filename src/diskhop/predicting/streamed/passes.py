@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, ColumnBlock, Engine, add_neighbor_sums
 from diskhop.hops.make.passes import Lists, aligned_memory
 from diskhop.hops.stream.lists import ListStream, Stretch, edge_rows, indptr_parts
-from diskhop.hops.stream.parts import BandReader, Bands, Rows, band_bytes, read_band
+from diskhop.hops.stream.parts import BandReader, Bands, Rows, band_bytes, read_band, stored_rows
 from diskhop.hops.stream.scan import ScannedLists, loops_of
+from diskhop.hops.tables import TILE_ROWS
 from diskhop.predicting.streamed.layers import symmetric_scales
 
 
@@ -54,17 +55,47 @@ class PartSums:
 
     first_row: first row.
     indptr: int64 (rows + 1).
-    sums: float32 (rows, columns of the block); valid until the next ones are requested.
+    sums: float32 (summed rows, columns of the block); valid until the next ones are requested.
     """
 
     first_row: int
     indptr: NDArray[np.int64]
     sums: Rows
 
+    @property
+    def num_rows(self) -> int:
+        """Rows of the part."""
+        return len(self.indptr) - 1
+
 
 def degrees_of(indptr: NDArray[np.int64]) -> torch.Tensor:
     """Return lengths of lists, float32 (rows, 1)."""
     return torch.from_numpy(np.diff(indptr).astype(np.float32))[:, None]
+
+
+def all_rows(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the indptr of all rows."""
+    return indptr
+
+
+def with_edges(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the indptr of those rows alone that have edges."""
+    return np.append(indptr[:-1][indptr[:-1] < indptr[1:]], indptr[-1])
+
+
+def to_be_stored(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the indptr of the rows that have edges and, behind those of each group, rows without any.
+
+    They are as many as BandShape.stored says.
+    """
+    has_edges, firsts = indptr[:-1] < indptr[1:], np.arange(0, len(indptr) - 1, TILE_ROWS)
+    counts = np.add.reduceat(has_edges, firsts, dtype=np.int32)
+    stored = stored_rows(counts)
+    begins = np.repeat(indptr[np.minimum(firsts + TILE_ROWS, len(indptr) - 1)], stored)
+    without = stored - counts
+    earlier = np.repeat(np.cumsum(without) - without, counts)
+    begins[np.arange(len(earlier)) + earlier] = indptr[:-1][has_edges]
+    return np.append(begins, indptr[-1])
 
 
 class BlockMemory:
@@ -143,10 +174,12 @@ def sum_parts(
     stop: int,
     memory_of: Callable[[int], Rows],
     pool: BufferPool,
+    summed: Callable[[NDArray[np.int64]], NDArray[np.int64]] = all_rows,
 ) -> Iterator[PartSums]:
     """Yield the sums of parts, given the first row of each, up to row stop.
 
     memory_of: returns where the sums of a number of rows go, float32 (rows, columns). pool: memory of the lists.
+    summed: returns the indptr of the rows that are summed from that of a part. Others have no edges.
     """
     stream = ListStream(streaming.lists, streaming.part_rows, streaming.stretch_edges, streaming.engine, pool)
     sums: Rows | None = None
@@ -154,9 +187,10 @@ def sum_parts(
         if summer.adds_own:
             _leave_out_loops(stretch, streaming)
         if sums is None:
-            sums = memory_of(len(stretch.indptr) - 1)
+            indptr = summed(stretch.indptr)
+            sums = memory_of(len(indptr) - 1)
             summer.begin(stretch.first_row, sums)
-        summer.add(stretch, sums)
+        summer.add(stretch._replace(indptr=indptr), sums)
         if stretch.is_last:
             summer.end(stretch.first_row, sums)
             yield PartSums(stretch.first_row, stretch.indptr, sums)

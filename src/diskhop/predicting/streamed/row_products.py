@@ -19,7 +19,7 @@ class Operand(NamedTuple):
     """Columns of a product's rows.
 
     divisors: number per row that they are divided by, float32 (rows, 1). A row with 0 has zeros in these columns, which
-        are not multiplied.
+        are not multiplied; the columns may lack such rows.
     """
 
     columns: SplitColumns
@@ -47,9 +47,9 @@ class RowProduct:
     def of(self, *operands: Operand, rectifies: bool = False) -> Tensor:
         """Multiply the columns of all operands, next to one another: (rows, out_dim), of the products' dtype.
 
-        Only the first operand may be divided.
+        Only the first operand may be divided, unless it is the only one.
         """
-        num_rows = len(operands[0].columns.arrays[0])
+        num_rows = operands[-1].columns.num_rows
         if self._linear is None:
             rows = self._joined(num_rows, operands)
             return self._products.linear(rows, self._weight, self._bias, Rectifier(0.0, 0) if rectifies else None)
@@ -77,8 +77,7 @@ class RowProduct:
         rows = self._products.empty(num_rows, self._weight.shape[1], torch.float32)
         first = 0
         for columns, divisors in operands:
-            by_row = None if divisors is None else divisors.clamp(min=1)
-            columns.copy_to(rows[:, first : first + columns.num_columns], by_row)
+            columns.copy_to(rows[:, first : first + columns.num_columns], divisors)
             first += columns.num_columns
         return rows
 

@@ -52,7 +52,10 @@ class FeatureRows(HiddenRows):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerRows(HiddenRows):
-    """Output of a layer. sums, own, degrees: see StreamedLayer.after(), of the part."""
+    """Output of a layer. sums, own, degrees: see StreamedLayer.after(), of the part.
+
+    Sums may lack the rows without edges.
+    """
 
     layer: StreamedLayer
     sums: SplitColumns
@@ -74,7 +77,13 @@ class LayerRows(HiddenRows):
 
     def _operands(self, which: slice) -> tuple[SplitColumns, dict[str, SplitColumns], Tensor]:
         own = {name: columns.of(which) for name, columns in self.own.items()}
-        return self.sums.of(which), own, self.degrees[which]
+        return self._sums_of(which), own, self.degrees[which]
+
+    def _sums_of(self, which: slice) -> SplitColumns:
+        if self.sums.num_rows == len(self.degrees):
+            return self.sums.of(which)
+        before, until = (int(self.degrees[:end].count_nonzero()) for end in (which.start, which.stop))
+        return self.sums.of(slice(before, until))
 
 
 class RowsOfTable:

@@ -14,7 +14,8 @@ from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
 from diskhop.hops.make.lists import dataset_lists
 from diskhop.hops.make.passes import Lists
-from diskhop.hops.stream.scan import Scan, ScannedLists, read_scan, scanning_bytes
+from diskhop.hops.stream.parts import stored_rows
+from diskhop.hops.stream.scan import Scan, ScannedLists, read_scan, rows_with_edges, scanning_bytes
 from diskhop.nn.layers.network import Network
 from diskhop.nn.reproducible import reproducible
 from diskhop.planning.predict import StreamedPlan, plan_streamed
@@ -78,8 +79,9 @@ class StreamedRun:
     build: Callable[[], Network] | None = None
 
     def plan(self) -> StreamedPlan:
-        """Plan the work without reading the graph, as if every node were a neighbour. Raises BudgetError."""
-        return self._plan(self._work(self.dataset.topology.num_nodes))
+        """Plan the work without reading the graph, as if every node had and were a neighbour. Raises BudgetError."""
+        num_nodes = self.dataset.topology.num_nodes
+        return self._plan(self._work(num_nodes, num_nodes))
 
     @property
     def _processes(self) -> int:
@@ -122,7 +124,8 @@ class StreamedRun:
         """
         tables = self._tables
         scanned = self._scan(dataset_lists(self.dataset.topology), tables.layers[0].weighing != "mean", work)
-        plan_layers = partial(self._plan, self._work(scanned.num_sources))
+        num_stored = int(stored_rows(rows_with_edges(scanned, self.dataset.num_nodes)).sum())
+        plan_layers = partial(self._plan, self._work(scanned.num_sources, num_stored))
         plan = plan_with_earlier(work, tables.key("blocks"), plan_layers, self.tools.injector)
         on_plan(plan)
         with ExitStack() as stack:
@@ -146,13 +149,13 @@ class StreamedRun:
     def _scan(self, lists: Lists, counts_loops: bool, work: WorkFolder) -> ScannedLists:
         """Scan the lists, or read what an earlier scan found."""
         memory_bytes = self.budget.available_bytes
-        folder = work.stage("lists", f"{self.dataset.hash}, loops: {counts_loops}")
+        folder = work.stage("lists", f"{self.dataset.hash}, rows with edges, loops: {counts_loops}")
         scan = Scan("scan", lists, counts_loops, memory_bytes, self.progress)
         with self.budget.reserve("reading lists", scanning_bytes(lists, memory_bytes)):
             run_tasks([scan], folder, self.tools, threads=1)
         return read_scan(folder / scan.name)
 
-    def _work(self, num_sources: int) -> StreamedWork:
+    def _work(self, num_sources: int, num_stored: int) -> StreamedWork:
         topology, tables = self.dataset.topology, self._tables
         kept = [num_tiles(tables.groups(number).get(KEPT, 0)) for number in range(len(tables.layers))]
         return StreamedWork(
@@ -165,6 +168,7 @@ class StreamedRun:
                 num_edges=topology.num_edges,
                 index_bytes=topology.index_dtype.itemsize,
                 num_sources=num_sources,
+                num_stored=num_stored,
                 feature_row_bytes=first_row_bytes(self.dataset),
                 feature_dim=first_dim(self.dataset),
             ),

@@ -21,6 +21,11 @@ class SplitColumns:
     threads: int
 
     @property
+    def num_rows(self) -> int:
+        """Rows of each array."""
+        return len(self.arrays[0])
+
+    @property
     def num_columns(self) -> int:
         """Columns of all arrays."""
         return sum(array.shape[1] for array in self.arrays)
@@ -37,12 +42,15 @@ class SplitColumns:
         """Return the columns, float32 (rows, columns): a view if they are in one array."""
         if len(self.arrays) == 1:
             return torch.from_numpy(self.arrays[0])
-        out = torch.empty(len(self.arrays[0]), self.num_columns)
+        out = torch.empty(self.num_rows, self.num_columns)
         self.copy_to(out)
         return out
 
     def copy_to(self, out: Tensor, divisors: Tensor | None = None) -> None:
-        """Copy the columns to out (rows, columns), divided by divisors (rows, 1) if there are any; all float32."""
+        """Copy the columns to out (rows, columns), divided by divisors (rows, 1) if there are any; all float32.
+
+        Rows with the divisor 0 become zeros, and these columns may lack them.
+        """
         by_row = None if divisors is None else divisors.flatten().numpy()
         join_columns(self.arrays, out.numpy(), self.threads, by_row)
 

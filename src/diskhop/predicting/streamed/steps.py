@@ -35,8 +35,11 @@ from diskhop.predicting.streamed.passes import (
     PartSums,
     Streaming,
     Summer,
+    all_rows,
     degrees_of,
     sum_parts,
+    to_be_stored,
+    with_edges,
 )
 from diskhop.predicting.streamed.row_step import FeatureRows, HiddenRows, LayerRows, RowsOfTable
 from diskhop.predicting.streamed.rows_job import Output
@@ -134,7 +137,8 @@ class StreamedSteps:
         if step.kind == "sums":
             streaming = self._summing
             memory = self._block_memory(step, max(self.plan.layers[step.number].blocks[:-1]))
-            return partial(self._write_sums, self._summers(step.number, step.band, memory, streaming), streaming)
+            summer_of = self._summers(step.number, step.band, memory, streaming)
+            return partial(self._write_sums, step.number, summer_of, streaming)
         planned = self.plan.layers[step.number]
         memory = self._block_memory(step, planned.blocks[-1])
         summer_of = self._summers(step.number, planned.num_blocks - 1, memory, self.streaming)
@@ -190,26 +194,26 @@ class StreamedSteps:
 
         return write
 
-    @staticmethod
-    def _write_sums(summer_of: SummerOf, streaming: Streaming, share: Share) -> None:
+    def _write_sums(self, number: int, summer_of: SummerOf, streaming: Streaming, share: Share) -> None:
         """Write sums of a block."""
-        parts = sum_parts(
-            summer_of(share), streaming, share.firsts, share.stop, lambda rows: share.rows(rows)[0], share.pool
-        )
+        summed = to_be_stored if self.plan.layers[number].sums_lack_rows else all_rows
+        summer, firsts, stop = summer_of(share), share.firsts, share.stop
+        parts = sum_parts(summer, streaming, firsts, stop, lambda rows: share.rows(rows)[0], share.pool, summed)
         for part in parts:
-            share.write(part.first_row, len(part.sums))
+            share.write(part.first_row, part.num_rows)
 
     def _write_next(self, number: int, summer_of: SummerOf, rows: RowsOfTable, share: Share) -> None:
         """Sum the last block of a layer, and make the next table of all sums."""
-        tiles = self.plan.layers[number].blocks[-1]
-        out = np.empty((min(self.plan.part_rows, share.stop), TILE_COLUMNS * tiles), np.float32)
+        planned = self.plan.layers[number]
+        out = np.empty((min(self.plan.part_rows, share.stop), TILE_COLUMNS * planned.blocks[-1]), np.float32)
         summer, firsts, stop = summer_of(share), share.firsts, share.stop
-        parts = sum_parts(summer, self.streaming, firsts, stop, lambda rows: out[:rows], share.pool)
+        summed = with_edges if planned.sums_lack_rows else all_rows
+        parts = sum_parts(summer, self.streaming, firsts, stop, lambda rows: out[:rows], share.pool, summed)
         earlier, owns = self._earlier_sums(number, share), self._own_rows(number, share)
         for part, sums, own in zip(parts, earlier, owns, strict=False):
-            hidden = self._hidden(number, part, [*sums, part.sums], own)
-            rows.make(part.first_row, share.rows(len(part.sums)), hidden)
-            share.write(part.first_row, len(part.sums))
+            found = [*(each[: len(part.sums)] for each in sums), part.sums]
+            rows.make(part.first_row, share.rows(part.num_rows), self._hidden(number, part, found, own))
+            share.write(part.first_row, part.num_rows)
 
     def _block_memory(self, step: Step, tiles: int) -> BlockMemory:
         """Return the memory of a layer's blocks in steps of a kind, of some tiles, with scores if it has any."""
