@@ -8,7 +8,7 @@ layer's products at once; those of earlier ones are written, and read again with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -20,6 +20,7 @@ from diskhop.planning.passes_plan import PassesPlan, with_costs
 from diskhop.planning.predict_choice import Room, choose_sizes
 from diskhop.planning.predict_costs import StepCost, first_step, layer_steps
 from diskhop.planning.predict_sizes import (
+    TILE_ROW_BYTES,
     LayerPlan,
     LayerShape,
     Sizes,
@@ -37,10 +38,17 @@ class StreamedPlan(PassesPlan):
 
     layers: one per layer.
     fills_first_block: whether the features also fill the first block, which is then not read.
+    own_are_features: see StreamedWork.
     """
 
     layers: tuple[LayerPlan, ...]
     fills_first_block: bool = False
+    own_are_features: bool = False
+
+    @property
+    def stores_first_block(self) -> bool:
+        """Whether table 0 has the first block. If not, it is made of the features again after an interruption."""
+        return not (self.fills_first_block and self.own_are_features and self.layers[0].num_blocks > 1)
 
     @property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
@@ -108,6 +116,7 @@ def plan_streamed(
         reasons=reasons,
         layers=layers,
         fills_first_block=fills_first_block,
+        own_are_features=work.own_are_features,
         part_rows=sizes.part_rows,
         summed_rows=sizes.summed_rows,
         workers=sizes.workers,
@@ -118,7 +127,21 @@ def plan_streamed(
         work_bytes=_work_bytes(work, layers),
         result_bytes=_result_bytes(work),
     )
-    return with_costs(plan, costs, disk)
+    plan = with_costs(plan, costs, disk)
+    return plan if plan.stores_first_block else _without_first_block(plan)
+
+
+def _without_first_block(plan: StreamedPlan) -> StreamedPlan:
+    """Leave the first block out of the bytes that are moved. The predicted time stays: it chose the sizes."""
+    layer = plan.layers[0]
+    num_bytes = layer.blocks[0] * layer.block_rows * TILE_ROW_BYTES
+    first, second, *others = plan.steps
+    first = replace(first, bytes_written=first.bytes_written - num_bytes)
+    second = replace(second, bytes_read=second.bytes_read - num_bytes)
+    plan = replace(plan, steps=(first, second, *others))
+    assert plan.predicted is not None, "of a plan with costs"
+    moved = replace(plan.predicted, bytes_read=plan.bytes_read, bytes_written=plan.bytes_written)
+    return replace(plan, predicted=moved)
 
 
 def _layer_plan(work: StreamedWork, number: int, blocks: tuple[int, ...], sizes: Sizes) -> LayerPlan:

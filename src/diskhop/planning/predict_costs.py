@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from diskhop.disk.model import DiskModel
 from diskhop.hops.tables import TILE_COLUMNS
-from diskhop.planning.predict_sizes import TILE_ROW_BYTES, GraphCounts, Sizes, StreamedWork
+from diskhop.planning.predict_sizes import TILE_ROW_BYTES, GraphCounts, Sizes, StreamedWork, table_bytes
 from diskhop.plans import StepPlan
 
 # Time of one core for an edge of a sum, and for each of its values: measured with blocks larger than the caches.
@@ -78,7 +78,8 @@ class StepCost(NamedTuple):
 def first_step(work: StreamedWork, sizes: Sizes, threads: int) -> StepCost:
     """Return the step that makes table 0 of the features."""
     graph = work.graph
-    read, written = graph.num_nodes * graph.feature_row_bytes, graph.tile_bytes(work.table_tiles(0))
+    num_rows = work.block_rows(0) if work.own_are_features else graph.num_nodes
+    read, written = num_rows * graph.feature_row_bytes, table_bytes(num_rows, work.table_tiles(0))
     computing = table_seconds(_row_flops(work, 0), graph, sizes, threads)
     return StepCost("read features", read, written, 0, computing)
 
@@ -93,6 +94,8 @@ def layer_steps(
     shape, graph = work.layers[number], work.graph
     name, lists = f"layer {number + 1}", graph.lists_bytes
     out, own = graph.tile_bytes(work.table_tiles(number + 1)), graph.tile_bytes(shape.own_tiles)
+    if number == 0 and work.own_are_features:
+        own = graph.num_nodes * graph.feature_row_bytes
     summed_parts = pass_seconds(graph, sizes.summed_rows, sizes)
     steps = []
     if shape.score_tiles:

@@ -123,6 +123,7 @@ class StreamedWork:
     wanted_tiles: tiles of the outputs that are read at the end.
     graph: counts of the graph.
     kept: numbers of the layers' tables that stay until the end.
+    takes_features: whether the first layer's input is the features as they are.
     """
 
     layers: tuple[LayerShape, ...]
@@ -131,10 +132,18 @@ class StreamedWork:
     wanted_tiles: int
     graph: GraphCounts
     kept: frozenset[int] = frozenset()
+    takes_features: bool = False
 
     def block_rows(self, number: int) -> int:
         """Return the rows of a layer's blocks."""
         return self.graph.num_nodes if self.layers[number].needs_own_row else max(1, self.graph.num_sources)
+
+    @property
+    def own_are_features(self) -> bool:
+        """Whether the first layer reads the rows' own part from the features, and table 0 has rows for blocks alone."""
+        first = self.layers[0]
+        has_all = first.own_tiles == first.summed_tiles == first.table_tiles
+        return self.takes_features and first.aggregates_first and has_all
 
     @property
     def widest(self) -> int:
@@ -205,7 +214,10 @@ def sums_memory(work: StreamedWork, number: int, tiles: int, sizes: Sizes) -> di
 def products_memory(work: StreamedWork, number: int, tiles: int, sizes: Sizes) -> dict[str, int]:
     """Return the memory of a layer's last pass by name: sums of a block of some tiles, and all products."""
     shape = work.layers[number]
-    read = sizes.moving_bytes(shape.summed_tiles - tiles) + sizes.moving_bytes(shape.own_tiles)
+    own = sizes.moving_bytes(shape.own_tiles)
+    if number == 0 and work.own_are_features:
+        own = reading_features_bytes(work.graph.feature_row_bytes, work.graph.feature_dim, sizes.part_rows)
+    read = sizes.moving_bytes(shape.summed_tiles - tiles) + own
     scores = sizes.scoring_bytes(3 * shape.score_tiles) if shape.score_tiles else 0
     rows_bytes = sizes.part_bytes(tiles) + read + scores + sizes.moving_bytes(work.table_tiles(number + 1))
     reserved = _passing_memory(work, number, tiles, sizes.workers * rows_bytes, sizes)

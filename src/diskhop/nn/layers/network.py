@@ -87,6 +87,11 @@ class Network(nn.Module):
             out = out + self.shortcuts[index](h[: layer.num_targets])
         return out
 
+    @property
+    def changes_features(self) -> bool:
+        """Whether the first layer takes other values than the features."""
+        return self._normalize_input
+
     def prepared(self, x: Tensor) -> Tensor:
         """Return rows of features as the first layer takes them, without dropout."""
         if self._normalize_input:

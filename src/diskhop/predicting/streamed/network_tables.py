@@ -16,7 +16,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import PredictionError
 from diskhop.hops.make.lists import dataset_lists
 from diskhop.hops.make.tiles import format_ids
-from diskhop.hops.stream.parts import stored_rows
+from diskhop.hops.stream.parts import BandShape, stored_rows
 from diskhop.hops.stream.scan import ScannedLists, rows_with_edges
 from diskhop.planning.predict import StreamedPlan
 from diskhop.predicting.streamed.earlier_blocks import Blocks
@@ -77,22 +77,30 @@ class NetworkTables:
         layers, layouts, num_nodes = self.layers, self.layouts(plan.blocks), self.dataset.num_nodes
         stored = stored_rows(rows_with_edges(scanned, num_nodes))
 
-        def opened(name: str, layout: Layout, lacks_rows: bool = False) -> LayerTable:
-            shape = layout.shape(num_nodes, stored if lacks_rows else None)
-            key = self.key(f"{name} in bands of {shape.widths}{', rows with edges' if lacks_rows else ''}")
+        def opened(name: str, shape: BandShape) -> LayerTable:
+            lacks_rows = ", rows with edges" if shape.stored is not None else ""
+            key = self.key(f"{name} in bands of {shape.widths}{lacks_rows}")
             return stack.enter_context(LayerTable(name, shape, work, key, tools, self.range_bytes))
+
+        shapes = [layout.shape(num_nodes) for layout in layouts]
+        if plan.own_are_features:
+            first_band = 0 if plan.stores_first_block else 1
+            shapes[0] = BandShape(plan.layers[0].block_rows, shapes[0].widths[first_band:])
 
         return StreamedSteps(
             network=StreamedNetwork(layers=layers, layouts=layouts, prepare=self.network.network.prepared),
             plan=plan,
-            tables=[opened(f"table-{number}", layout) for number, layout in enumerate(layouts)],
+            tables=[opened(f"table-{number}", shape) for number, shape in enumerate(shapes)],
             sums={
-                number: opened(f"sums-{number}", Layout({}, layer.blocks[:-1]), layer.sums_lack_rows)
+                number: opened(
+                    f"sums-{number}",
+                    Layout({}, layer.blocks[:-1]).shape(num_nodes, stored if layer.sums_lack_rows else None),
+                )
                 for number, layer in enumerate(plan.layers)
                 if layer.num_blocks > 1
             },
             norms={
-                number: opened(f"norms-{number}", Layout({"norms": 2 * layer.num_heads}))
+                number: opened(f"norms-{number}", Layout({"norms": 2 * layer.num_heads}).shape(num_nodes))
                 for number, layer in enumerate(layers)
                 if layer.num_heads
             },

@@ -102,13 +102,13 @@ class BlockMemory:
     """Memory of one block after another, uninitialised: fresh pages cost as much as reading them.
 
     scored_width: columns of the last block, whose first ones have scores; 0 before there are any.
-    filled: band that the memory already has; None if it has no other than the last block's.
+    has_first: whether the memory has the first layer's first block, made of the features.
     """
 
     def __init__(self, num_rows: int, num_columns: int) -> None:
         self.content = aligned_memory(band_bytes(num_rows + 1, num_columns))
         self.scored_width = 0
-        self.filled: Bands | None = None
+        self.has_first = False
 
 
 class Block:

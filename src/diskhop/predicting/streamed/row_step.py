@@ -127,6 +127,11 @@ class RowsOfTable:
             if not self._put(groups, rows):
                 self._require_finite(rows, first_row + start)
 
+    def require_finite(self, first_row: int, hidden: Tensor) -> None:
+        """Raise the error for rows with values that are not finite. hidden: see HiddenRows, from first_row on."""
+        if not may_be_finite(hidden):
+            self._require_finite(hidden, first_row)
+
     def _put(self, groups: Mapping[str, SplitColumns], hidden: Tensor) -> bool:
         """Fill all groups; return False if a value of hidden is not finite, and maybe otherwise."""
         is_finite = [fill_groups(groups, {KEPT: hidden})] if KEPT in groups else []

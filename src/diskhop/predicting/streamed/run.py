@@ -173,6 +173,7 @@ class StreamedRun:
                 feature_dim=first_dim(self.dataset),
             ),
             kept=self.wanted - {len(tables.layers)},
+            takes_features=not self.network.changes_features,
         )
 
     def _rows(self, steps: StreamedSteps, number: int) -> RowTable:

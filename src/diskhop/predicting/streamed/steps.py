@@ -26,7 +26,7 @@ from diskhop.predicting.streamed.attention_passes import (
     attended_heads,
     load_scores,
 )
-from diskhop.predicting.streamed.layers import SOURCE_SCORES, TARGET_SCORES, AttentionLayer, StreamedLayer
+from diskhop.predicting.streamed.layers import HIDDEN, SOURCE_SCORES, TARGET_SCORES, AttentionLayer, StreamedLayer
 from diskhop.predicting.streamed.layout import Layout
 from diskhop.predicting.streamed.passes import (
     Block,
@@ -44,6 +44,7 @@ from diskhop.predicting.streamed.passes import (
 from diskhop.predicting.streamed.row_step import FeatureRows, HiddenRows, LayerRows, RowsOfTable
 from diskhop.predicting.streamed.rows_job import Output
 from diskhop.predicting.streamed.source import FirstRows
+from diskhop.predicting.streamed.split_columns import SplitColumns
 from diskhop.predicting.streamed.tables import LayerTable
 from diskhop.predicting.streamed.workers import Share, WriteRows
 from diskhop.runtime.jobs import Share as JobShare
@@ -152,8 +153,12 @@ class StreamedSteps:
     def _write_first(self, rows: RowsOfTable, block: Block | None, share: Share) -> None:
         """Make rows of table 0 of the features."""
         parts = self.open_features(self.plan.part_rows).parts(share.firsts, share.stop)
+        width = 0 if self.plan.stores_first_block else TILE_COLUMNS * self.plan.layers[0].blocks[0]
+        first_band = np.empty((self.plan.part_rows, width), np.float32)
         for first, part in zip(share.firsts, parts, strict=True):
             out = share.rows(len(part))
+            if width > 0:
+                out.insert(0, first_band[: len(part)])
             rows.make(first, out, FeatureRows(self.network.prepare, torch.from_numpy(part)))
             if block is not None:
                 into = block.rows[first : first + len(part)]
@@ -161,17 +166,32 @@ class StreamedSteps:
             share.write(first, len(part))
 
     def _first_block(self) -> Block | None:
-        """Return the first block, to be filled with the rows of table 0; None if it is to be read."""
+        """Return the first block, to be filled with the rows of table 0; None if it is to be filled later."""
         table, planned = self.tables[0], self.plan.layers[0]
         *others, last = planned.blocks
         if not self.plan.fills_first_block or table.file_bytes or (others and self.sums[0].file_bytes):
             return None
         user = Step("sums" if others else "layer")
         memory = self._block_memory(user, max(others, default=last))
-        memory.filled = table.bands(0, 1)
-        block = Block(memory, planned.block_rows, memory.filled.width)
+        memory.has_first = True
+        block = Block(memory, planned.block_rows, TILE_COLUMNS * planned.blocks[0])
         block.all_rows[-1] = 0
         return block
+
+    def _fill_block(self, block: Block, memory: BlockMemory, number: int, band: int) -> None:
+        """Read a block from its table; make the first one of the features if no table has it."""
+        has_block, memory.has_first = memory.has_first and number == band == 0, False
+        if has_block:
+            return
+        stored = band - (number == 0 and not self.plan.stores_first_block)
+        if stored >= 0:
+            block.fill(self.tables[number].bands(stored, stored + 1), self.streaming)
+            return
+        part_rows, (num_rows, width) = self.plan.part_rows, block.rows.shape
+        firsts = range(0, num_rows, part_rows)
+        for first, part in zip(firsts, self.open_features(part_rows).parts(firsts, num_rows), strict=True):
+            block.rows[first : first + len(part)] = part[:, :width]
+        block.all_rows[-1] = 0
 
     def _norms(self, number: int) -> WriteRows:
         """Load the scores of a layer with attention; return the function that writes norms."""
@@ -235,19 +255,17 @@ class StreamedSteps:
     def _summers(self, number: int, number_of_band: int, memory: BlockMemory, streaming: Streaming) -> SummerOf:
         """Load a summed band as a block; return the function that makes what sums it for a worker."""
         planned, layer = self.plan.layers[number], self.network.layers[number]
-        band = self.tables[number].bands(number_of_band, number_of_band + 1)
+        width = TILE_COLUMNS * planned.blocks[number_of_band]
         if not isinstance(layer, AttentionLayer):
-            block = Block(memory, planned.block_rows, band.width)
-            if memory.filled != band:
-                block.fill(band, streaming)
-            memory.filled = None
+            block = Block(memory, planned.block_rows, width)
+            self._fill_block(block, memory, number, number_of_band)
             if layer.weighing == "symmetric":
                 block.scale(streaming)
             return lambda _: NeighborSums(block, streaming, layer.weighing == "symmetric")
         scores, targets = self._score_band(number, SOURCE_SCORES), self._score_band(number, TARGET_SCORES)
-        block = Block(memory, planned.block_rows, scores.width + band.width)
+        block = Block(memory, planned.block_rows, scores.width + width)
         load_scores(block, memory, scores, streaming)
-        block.fill(band, streaming, scores.width)
+        block.fill(self.tables[number].bands(number_of_band, number_of_band + 1), streaming, scores.width)
         first_tile = sum(planned.blocks[:number_of_band])
         heads = attended_heads(layer, first_tile, first_tile + planned.blocks[number_of_band], scores.width)
         norms = self.norms[number].bands(0, 1)
@@ -267,8 +285,11 @@ class StreamedSteps:
     def _hidden(self, number: int, part: PartSums, sums: Sequence[Rows], own: Sequence[Rows]) -> HiddenRows:
         """Return a layer's output for the rows of a part."""
         layer, layout, threads = self.network.layers[number], self.network.layouts[number], self.streaming.threads
-        first_own = layout.bands(layer.own)[0] if layer.own else 0
-        own_groups = {name: layout.columns(own, [name], threads, first_own) for name in layer.own}
+        if number == 0 and self.plan.own_are_features:
+            own_groups = {HIDDEN: SplitColumns(own, threads)}
+        else:
+            first_own = layout.bands(layer.own)[0] if layer.own else 0
+            own_groups = {name: layout.columns(own, [name], threads, first_own) for name in layer.own}
         if layer.weighing == "mean":
             degrees = degrees_of(part.indptr)
         else:
@@ -283,7 +304,18 @@ class StreamedSteps:
     def _own_rows(self, number: int, share: Share) -> Iterator[list[Rows]]:
         """Yield the parts of the groups that a layer reads again."""
         own, layout = self.network.layers[number].own, self.network.layouts[number]
+        if number == 0 and self.plan.own_are_features:
+            return self._features(share)
         return self._parts(self.tables[number].bands(*layout.bands(own)) if own else None, share)
+
+    def _features(self, share: Share) -> Iterator[list[Rows]]:
+        """Yield the parts of the features. Those in table 0 are finite."""
+        rows, num_checked = self._rows_of(0), self.plan.layers[0].block_rows
+        parts = self.open_features(self.plan.part_rows).parts(share.firsts, share.stop)
+        for first, part in zip(share.firsts, parts, strict=False):
+            if first + len(part) > num_checked:
+                rows.require_finite(first, torch.from_numpy(part))
+            yield [part]
 
     def _parts(self, bands: Bands | None, share: Share) -> Iterator[list[Rows]]:
         """Yield a worker's parts of some bands; without bands, empty ones."""
