@@ -30,6 +30,7 @@ from diskhop.predicting.typed.streamed import TypedStreamedRun
 from diskhop.runtime.jobs import Executor
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
+from tests.batched import build_graph
 from tests.graphs import threads_engine
 
 
@@ -65,6 +66,15 @@ def build_network(model: str, in_dim: int, num_outputs: int, **options: Any) -> 
             nn.init.normal_(module.running_mean)
             nn.init.uniform_(module.running_var, 0.5, 2.0)
     return network.eval()
+
+
+def sparse_graph(folder: Path) -> tuple[Dataset, NDArray[np.int64], NDArray[np.float32]]:
+    """A graph of 30,000 nodes: a third has no edges, most of the last are no neighbours."""
+    rng, num_nodes = np.random.default_rng(0), 30_000
+    pairs = np.stack([rng.integers(0, 24_000, 40_000), np.sort(rng.integers(0, num_nodes, 40_000))])
+    pairs[1] -= pairs[1] % 2 * (pairs[1] > 9000)
+    features = rng.normal(size=(num_nodes, 16)).astype(np.float32)
+    return build_graph(folder / "graph", pairs, features), pairs, features
 
 
 def streamed(

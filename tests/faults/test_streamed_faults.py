@@ -15,10 +15,11 @@ from diskhop._native import Engine, FaultInjector, FaultRule
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DiskhopError, PredictionError
 from diskhop.io.faults import CrashInjector, Lost
+from diskhop.planning.predict import StreamedPlan
 from tests.batched import build_graph
 from tests.crashes import crashes_of
 from tests.graphs import memory_folder
-from tests.streamed_networks import build_network, streamed
+from tests.streamed_networks import build_network, sparse_graph, streamed
 
 NUM_NODES = 4200  # two groups of rows
 
@@ -66,6 +67,26 @@ def test_a_crash_anywhere_resumes_with_the_same_bytes(
         for number, rows in expected.items():
             np.testing.assert_array_equal(found[number], rows)
     assert crash.number > 20
+
+
+@pytest.mark.parametrize("step", [43, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_crash_resumes_without_the_first_block(folder: Path, step: int) -> None:
+    """No table has it, and sums lack the rows without edges."""
+    dataset, _, _ = sparse_graph(folder)
+    network = build_network("sage", 16, 6, layers=2, hidden=16)
+    expected, plans = streamed(dataset, network, folder / "whole", wanted=(1, 2)), list[StreamedPlan]()
+
+    def run(root: Path, engine: Engine, injector: CrashInjector) -> None:
+        options: dict[str, Any] = {"engine": engine, "injector": injector, "range_bytes": 1 << 20}
+        streamed(dataset, network, root / "work", wanted=(1, 2), memory_bytes=5_000_000, threads=2, **options)
+
+    for crash in crashes_of(folder, step, "data", run):
+        options: dict[str, Any] = {"memory_bytes": 5_000_000, "plans": plans}
+        found = streamed(dataset, network, crash.after / "work", wanted=(1, 2), threads=2, **options)
+        for number, rows in expected.items():
+            np.testing.assert_array_equal(found[number], rows)
+    assert crash.number > 20
+    assert not any(plan.stores_first_block for plan in plans)
 
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])

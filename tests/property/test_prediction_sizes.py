@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -44,7 +45,9 @@ def work_of(model: str, num_nodes: int, degree: int, dim: int, hidden: int) -> S
             num_sources=num_nodes,
             feature_row_bytes=4 * dim,
             feature_dim=dim,
+            num_stored=num_nodes - num_nodes // 4,
         ),
+        takes_features=True,
     )
 
 
@@ -187,6 +190,25 @@ def test_the_features_fill_the_first_block_if_both_fit() -> None:
         found.add(planned.fills_first_block)
     assert found == {False, True}
     assert not plan(work_of("gat", 100_000, 15, 128, 256), 200 * MB, 2).fills_first_block
+
+
+@pytest.mark.parametrize("takes_features", [True, False])
+def test_rows_that_nobody_reads_again_are_not_moved(takes_features: bool) -> None:
+    """Neither sums of rows without edges, nor rows of table 0 that are in no block, nor the first block."""
+    work = work_of("sage", 4_000_000, 15, 128, 256)
+    graph = replace(work.graph, num_sources=3_000_000)
+    planned = plan(replace(work, graph=graph, takes_features=takes_features), 430 * MB, 2)
+    blocks, tile_bytes, lists_bytes = planned.layers[0].blocks, 16, graph.lists_bytes
+    assert (planned.fills_first_block, planned.layers[0].sums_lack_rows) == (True, True)
+    assert planned.stores_first_block != takes_features
+    first, second, *_ = planned.steps
+    table_rows, not_moved = (4_000_000, 0) if not takes_features else (3_000_000, blocks[0] * 3_000_000 * tile_bytes)
+    assert first.bytes_read == table_rows * 512
+    groups = -(-table_rows // 4096)
+    assert first.bytes_written == groups * 4096 * 32 * tile_bytes - not_moved
+    read = sum(blocks[:-1]) * 3_000_000 * tile_bytes - not_moved
+    assert second.bytes_read == read + (len(blocks) - 1) * lists_bytes
+    assert second.bytes_written == sum(blocks[:-1]) * 3_000_000 * tile_bytes  # a quarter has no edges
 
 
 def test_blocks_of_an_interrupted_run_are_kept_or_refused() -> None:

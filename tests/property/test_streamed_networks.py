@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskhop.errors import BudgetError
+from diskhop.errors import BudgetError, PredictionError
 from diskhop.planning.predict import StreamedPlan
 from tests.batched import assert_close, build_graph, stored_features
 from tests.examples import examples
 from tests.graphs import memory_folder
-from tests.streamed_networks import build_network, streamed, whole_graph
+from tests.streamed_networks import build_network, sparse_graph, streamed, whole_graph
 
 MODELS = ["sage", "gcn", "gat"]
 
@@ -95,6 +95,40 @@ def test_bytes_are_the_same_for_any_memory_and_threads(tmp_path: Path, model: st
     assert blocks[0] > blocks[-1]
     assert all(layer.num_blocks == 1 for layer in plans[-1].layers)
     assert len({plan.product_rows for plan in plans}) == 1
+
+
+def test_rows_without_edges_and_the_first_block_are_not_stored(tmp_path: Path) -> None:
+    """Where parts are groups, and where memory has room for the block: the bytes are those of all in memory."""
+    network, plans = build_network("sage", 16, 6, layers=2, hidden=16, norm="none"), list[StreamedPlan]()
+    with memory_folder(tmp_path) as folder:
+        dataset, pairs, features = sparse_graph(folder)
+        expected = streamed(dataset, network, folder / "work", wanted=(1, 2))
+        for memory_bytes in (5_000_000, 2_500_000, 1 << 26):
+            found = streamed(
+                dataset, network, folder / "work", wanted=(1, 2), memory_bytes=memory_bytes, plans=plans, threads=2
+            )
+            for number, rows in found.items():
+                np.testing.assert_array_equal(rows, expected[number])
+        for rows, layer in zip(
+            expected.values(), whole_graph(network, features.astype(np.float64), pairs), strict=True
+        ):
+            assert_close(rows, layer)
+    assert [plan.layers[0].sums_lack_rows for plan in plans] == [True, False, True]
+    assert [plan.stores_first_block for plan in plans] == [False, False, True]
+    assert all(plan.own_are_features for plan in plans)
+
+
+def test_features_of_nodes_that_are_no_neighbours_must_be_finite(tmp_path: Path) -> None:
+    network = build_network("sage", 3, 4)
+    with memory_folder(tmp_path) as folder:
+        dataset = build_graph(folder / "graph", np.array([[0, 1], [5, 39]]), np.ones((40, 3), np.float32))
+        table = dataset.features()
+        assert table is not None
+        values = np.memmap(table.path, np.float32, "r+")  # an import would refuse it
+        values[-1] = np.inf
+        values.flush()
+        with pytest.raises(PredictionError, match="the features for node 39 has NaN or infinite values"):
+            streamed(dataset, network, folder / "work")
 
 
 def test_too_little_memory_says_how_much_is_needed(tmp_path: Path) -> None:

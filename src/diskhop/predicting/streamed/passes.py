@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -88,14 +89,15 @@ def to_be_stored(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
 
     They are as many as BandShape.stored says.
     """
-    has_edges, firsts = indptr[:-1] < indptr[1:], np.arange(0, len(indptr) - 1, TILE_ROWS)
-    counts = np.add.reduceat(has_edges, firsts, dtype=np.int32)
-    stored = stored_rows(counts)
-    begins = np.repeat(indptr[np.minimum(firsts + TILE_ROWS, len(indptr) - 1)], stored)
-    without = stored - counts
-    earlier = np.repeat(np.cumsum(without) - without, counts)
-    begins[np.arange(len(earlier)) + earlier] = indptr[:-1][has_edges]
-    return np.append(begins, indptr[-1])
+    rows = np.flatnonzero(indptr[:-1] < indptr[1:])
+    ends = np.minimum(np.arange(TILE_ROWS, len(indptr) - 1 + TILE_ROWS, TILE_ROWS), len(indptr) - 1)
+    places = np.append(0, np.searchsorted(rows, ends))
+    counts = np.diff(places).astype(np.int32)
+    begins, end_edges, padding = indptr[rows], indptr[ends], stored_rows(counts) - counts
+    pieces = []
+    for number, (start, stop) in enumerate(pairwise(places.tolist())):
+        pieces += [begins[start:stop], np.full(padding[number], end_edges[number])]
+    return np.concatenate([*pieces, indptr[-1:]])
 
 
 class BlockMemory:
