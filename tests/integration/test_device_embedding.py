@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from diskhop._native import CrashError, Engine
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.device.step import DeviceEdges, DeviceStep
 from diskhop.embedding.partitions.edges import EdgeRows
+from diskhop.embedding.step.known_edges import KnownEdges
 from diskhop.embedding.step.step import Step
 from diskhop.errors import BudgetError, ConfigError, TrainingError
 from diskhop.io.faults import CrashInjector
@@ -98,6 +100,24 @@ def test_batches_are_those_in_memory_and_embeddings_are_close(
         for found, expected in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(found, expected)
     assert_close_runs(folder / "device", folder / "memory")
+
+
+def test_known_edges_are_gone_before_the_next_ones_are_read(
+    dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, earlier, alive = KnownEdges.read, list[Any](), list[int]()
+
+    def count(*arguments: Any) -> KnownEdges:
+        alive.append(sum(each() is not None for each in earlier))
+        earlier.append(weakref.ref(known := read(*arguments)))
+        return known
+
+    monkeypatch.setattr(KnownEdges, "read", count)
+    monkeypatch.setattr("diskhop.runs.embedding.run.measure_edges_per_second", lambda *_: 1e6)
+    with as_on_a_device(kernels=False):
+        run_config(dataset, embed_config(**THERE, repartitions=2, model="dot", mask_known=True), folder / "device")
+    assert alive == [0] * len(alive)
+    assert len(alive) > 1
 
 
 @BY_INTERPRETER[0]

@@ -17,7 +17,8 @@ from diskhop.config.link import LinkConfig, parse_shares
 from diskhop.config.options import option_fields
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_lists import EdgeLists
-from diskhop.errors import BudgetError, ConfigError
+from diskhop.errors import BudgetError, ConfigError, DestinationError
+from diskhop.io.atomic import remove_tree
 from diskhop.io.locks import is_at
 from diskhop.protocols import NodeRows
 from diskhop.runtime.tasks import WorkFolder
@@ -138,6 +139,15 @@ def test_of_two_that_find_damage_one_writes_the_split(tmp_path: Path, monkeypatc
     assert len(split_of(dataset).links[TEST])
     assert is_at(before, path), "it is not removed under the other"
     os.close(before)
+
+
+def test_a_file_in_the_place_of_a_split_is_one_line(tmp_path: Path) -> None:
+    dataset = graph(tmp_path, random_edges())
+    path = split_of(dataset).path
+    remove_tree(path)
+    path.write_text("no folder")
+    with pytest.raises(DestinationError, match=path.name):
+        split_of(dataset)
 
 
 def test_numbers_are_of_the_datasets_edges_and_ascend(tmp_path: Path) -> None:

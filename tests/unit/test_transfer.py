@@ -260,6 +260,7 @@ def test_memory_of_a_device_needs_one(dataset: Dataset) -> None:
         loader_for(dataset, device_memory="1MB")
     with pytest.raises(ConfigError, match="device_memory must be None for batches in memory, got '1MB'; leave it out"):
         loader_for(dataset, device="cpu", device_memory="1MB")
+    loader_for(dataset, device_memory="0MB").close()
 
 
 def test_auto_without_a_gpu_delivers_in_memory_and_says_why(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from diskhop.config.options import require
+from diskhop.loaders.checks import size_of
 from diskhop.loaders.loader_data import LoaderData
 from diskhop.loaders.typed_data import TypedLoaderData
 from diskhop.nn.devices import AUTO, CPU, choose_device, read_cuda
@@ -35,13 +36,13 @@ def describe_auto(wanted: torch.device | str | None, device_memory: int | str | 
     """Say in one line why 'auto' is the CPU, where it is; ''. Memory of a device has no effect then."""
     if wanted != AUTO or device_of(wanted) is not None:
         return ""
-    unused = f"; device_memory {device_memory!r} is not used" if device_memory else ""
+    unused = f"; device_memory {device_memory!r} is not used" if size_of("device_memory", device_memory) else ""
     return f"Device cpu: {choose_device(AUTO, read_cuda()).reason}{unused}"
 
 
 def require_device(device: torch.device | None, wanted: torch.device | str | None, device_memory: Any) -> None:
     """Refuse memory of a device for batches that are delivered in memory. device: that `wanted` is."""
-    fits = device is not None or wanted == AUTO or not device_memory
+    fits = device is not None or wanted == AUTO or not size_of("device_memory", device_memory)
     hint = "leave it out, or add device='cuda'"
     require(fits, "device_memory", "None for batches in memory", device_memory, hint)
 

@@ -174,6 +174,8 @@ def _page_locked(rows: Tensor, device: torch.device) -> Callable[[], None]:
         )
 
     def unlock() -> None:
+        # Of a pass that ended early, batches may still be assembled from these rows.
+        torch.cuda.synchronize(device)
         runtime.cudaHostUnregister(rows.data_ptr())
 
     return unlock

@@ -120,6 +120,11 @@ def meet() -> tuple[GroupPeers, GroupPeers]:
     return _met[1]  # type: ignore[no-any-return]
 
 
+def part() -> None:
+    """Forget the process group that met: its connections close once nothing refers to it."""
+    _met[:] = None, None
+
+
 def shared_memory(budget: Budget) -> SharedMemory | None:
     """Return the memory of processes that share a budget, which call this together; None for one process alone."""
     return None if budget.num_processes == 1 else SharedMemory(meet()[1])

@@ -67,9 +67,9 @@ class Arrival:
 
     def wait(self) -> None:
         """Let the current stream of the device wait for the tensors, and their memory for its work with them."""
-        if self.sent is None or not self.tensors:
+        if self.sent is None:
             return
-        stream = torch.cuda.current_stream(self.tensors[0].device)
+        stream = torch.cuda.current_stream(self.sent.device)
         stream.wait_event(self.sent)
         for tensor in self.tensors:
             tensor.record_stream(stream)

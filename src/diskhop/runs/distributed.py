@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
 
 from diskhop.errors import ConfigError, DiskhopError, RankError
+from diskhop.pipeline.peers import part
 from diskhop.runs.rank_devices import NCCL, Transport, choose_transport, rank_device
 from diskhop.runtime.process import end_with_parent
 from diskhop.runtime.ranks import ONE, Ranks
@@ -187,6 +188,7 @@ def open_group(ranks: Ranks) -> Iterator[Group]:
         raise found from error
     finally:
         group.abort()
+        part()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -245,6 +247,7 @@ def _leave_message(store: Any, error: DiskhopError) -> None:
     except RuntimeError:  # rank 0, which has the store, has ended with an error of its own
         return
     # Rank 0 waits for this rank: its connections tell that it ended.
+    part()
     dist.destroy_process_group()
     _wait_for(store, _HEARD, _HEARD_SECONDS)
 

@@ -111,15 +111,13 @@ class GradientSums:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Keep what follows batches from changing before all ranks have computed theirs."""
-        if self._group.is_alone:
-            yield
-            return
+        """Keep what follows batches from changing within a step, whose batches other ranks compute at the same time."""
         for each in self._following:
             each.hold_batches(True)
         try:
             yield
         finally:
+            self._sent.clear()  # after an error: what waits for others would keep the connections to them open
             for each in self._following:
                 each.hold_batches(False)
 
@@ -130,6 +128,7 @@ class GradientSums:
         """
         if self._group.is_alone:
             self._losses.append(own)
+            self._taken.append([each.take_batch() for each in self._following])
             return
         facts = self._group.begin_gather(self._facts(own))
         packed = self._pack()
@@ -139,7 +138,8 @@ class GradientSums:
             self._add_round(facts(), self._group.gather_tensors(packed))
             return
         self._sent.append((facts, self._group.begin_gather(packed)))
-        round_bytes = packed.nbytes * self._group.ranks.count
+        # What this rank sends, and what it receives: gloo gathers it in one piece before it is taken apart.
+        round_bytes = packed.nbytes * (2 * self._group.ranks.count + 1)
         while (len(self._sent) - 1) * round_bytes > _MOST_WAITING_BYTES:
             self._add_first()
 
@@ -148,8 +148,8 @@ class GradientSums:
         while self._sent:
             self._add_first()
         losses, self._losses = self._losses, []
+        self._follow([loss is not None for loss in losses])
         if not self._group.is_alone:
-            self._follow([loss is not None for loss in losses])
             for number, parameter in enumerate(self._parameters):
                 total, self._sums[number] = self._sums[number], None
                 parameter.grad = None if total is None else total.to(parameter.device)
@@ -190,7 +190,7 @@ class GradientSums:
         for parameter in self._parameters:
             parts.append((torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).flatten())
             parameter.grad = None
-        return torch.cat(parts)
+        return torch.cat(parts) if parts else torch.zeros(0)
 
     def _add(self, has_gradient: list[float], received: Tensor) -> None:
         gradients = torch.split(received, [each.numel() for each in self._parameters])

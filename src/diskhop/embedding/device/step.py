@@ -155,6 +155,8 @@ def device_step_bytes(options: StepOptions, dim: int, relation_dim: int) -> int:
     chunk = options.chunk_size * (3 * options.num_negatives + 12 * dim) + 3 * options.num_negatives * dim
     if options.masks_known:
         chunk += _VALUES_PER_LOOKUP * options.chunk_size * options.num_negatives
+        # Their places, and what they are made of.
+        rows += 4 * 8 * options.most_rows
     # The reference adds up gradients of repeated rows in tensors of their own.
     by_reference = 4 * (chunk + 4 * options.most_rows * dim)
     by_kernels = workspace_bytes(options.batch_size, options.num_negatives, dim)

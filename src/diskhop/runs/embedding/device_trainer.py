@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -41,9 +42,12 @@ class _Begun(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Edges that negatives must not form, in memory and on the device; None: they may form any."""
+    """Edges that negatives must not form, in memory and on the device; None: they may form any.
 
-    here: KnownEdges | None
+    Those in memory end when the next ones are read, which have room for one table.
+    """
+
+    here: weakref.ref[KnownEdges] | None
     there: KnownEdges | None
 
 
@@ -76,11 +80,12 @@ class DeviceTrainer:
         """See BatchTrainer."""
         parts, config, device, rows = self._parts, self._parts.config, self._copies.device, edges.edges
         with batch_errors(device, config):
-            if self._known is None or self._known.here is not edges.known:
+            here = None if self._known is None or self._known.here is None else self._known.here()
+            if self._known is None or here is not edges.known:
                 # All training edges: the same until nodes change their places.
                 self._known = None
                 there = None if edges.known is None else edges.known.mapped(self._copies.copy)
-                self._known = _Known(edges.known, there)
+                self._known = _Known(None if edges.known is None else weakref.ref(edges.known), there)
             sources, destinations = (
                 self._copies.copy(torch.from_numpy(each)) for each in (rows.sources, rows.destinations)
             )

@@ -32,7 +32,7 @@ from diskhop.derived.clean import SPLIT_FILE
 from diskhop.derived.make import make_once
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError, FormatError, ReadError
-from diskhop.io.atomic import Injector, remove_tree
+from diskhop.io.atomic import Injector, destination_errors, remove_tree
 from diskhop.io.locks import SharedLock, keep_directory
 from diskhop.protocols import NodeIds
 from diskhop.runtime.progress import Progress, silent
@@ -198,7 +198,8 @@ def open_split(
         with WorkFolder(path, injector) as work:
             work.lock()  # of those who found damage, one removes it
             if find() is None:
-                remove_tree(path, injector)
+                with destination_errors(path):
+                    remove_tree(path, injector)
                 write_split(path, _writer(dataset, plan, progress), facts, injector)
             work.remove()
 
