@@ -46,7 +46,7 @@ LR = 0.003
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all runs have in common.
+    """The graph, the model and the memory that all runs train with.
 
     path: of the dataset.
     device: torch's name of it.
@@ -180,12 +180,8 @@ def train_in_memory(setting: Setting, threads: int, on_device: bool, stages: dic
     dataset, device = setting.dataset, torch.device(setting.device)
     table = dataset.features()
     assert table is not None
-    with diskhop.NeighborLoader(
-        dataset,
-        list(setting.fanout),
-        "train",
-        batch_size=setting.batch_size,
-        shuffle=True,
+    with _open_loader(
+        setting,
         store="memory",
         memory=setting.in_memory_bytes(dataset),
         threads=threads,
@@ -256,12 +252,8 @@ def train_pyg(setting: Setting, num_workers: int, on_device: bool, stages: dict[
 def digest_of(setting: Setting, store: str, device_bytes: int | None, device: str | None, num_batches: int) -> str:
     """Return a digest of the first batches of a loader: features, edges, labels and nodes, brought to memory."""
     dataset, digest = setting.dataset, xxhash.xxh3_128()
-    with diskhop.NeighborLoader(
-        dataset,
-        list(setting.fanout),
-        "train",
-        batch_size=setting.batch_size,
-        shuffle=True,
+    with _open_loader(
+        setting,
         store=store,
         memory=setting.budget_of(store, dataset),
         ordered=True,
@@ -275,6 +267,12 @@ def digest_of(setting: Setting, store: str, device_bytes: int | None, device: st
             if number + 1 == num_batches:
                 break
     return digest.hexdigest()
+
+
+def _open_loader(setting: Setting, **options: Any) -> diskhop.NeighborLoader:
+    return diskhop.NeighborLoader(
+        setting.dataset, list(setting.fanout), "train", batch_size=setting.batch_size, shuffle=True, **options
+    )
 
 
 def _network(setting: Setting, dataset: Dataset) -> Network:

@@ -99,7 +99,7 @@ def test_batches_of_pyg_are_delivered_as_they_were_drawn(dataset: Dataset, graph
         batch = next(iter(loader))
         assert list(batch.num_sampled_nodes) == list(drawn[12].num_sampled_nodes)
         assert list(batch.num_sampled_edges) == list(drawn[12].num_sampled_edges)
-    # The same files are found again, other ones are packed anew.
+    # What was packed of the same files is taken; other files are packed again.
     again = pack_samples(dataset, tmp_path / "samples", scratch=tmp_path, disk="100MB", cache="2KB", **LIMITS)
     assert (again.layout.path, again.steps) == (packed.layout.path, [])
 

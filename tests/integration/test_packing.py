@@ -200,7 +200,7 @@ def test_a_named_disk_bounds_a_layout_that_is_found(dataset: Dataset, tmp_path: 
     needed = f"use --disk {-(-taken // 1_000_000)}MB to train from it"
     assert f"{layout.path} is not used: it takes " in refusal
     assert refusal.endswith(needed)
-    # A size that it fits finds it again; a smaller one packs anew, within it.
+    # Where it fits, it is taken; a smaller size is packed again, and kept.
     options = {**OPTIONS, "scratch": str(tmp_path)}
     assert pack(dataset, **options, disk=taken).layout == layout
     smaller = pack(dataset, **options, disk="2MB").layout

@@ -34,10 +34,11 @@ def device_of(wanted: torch.device | str | None) -> torch.device | None:
 
 def describe_auto(wanted: torch.device | str | None, device_memory: int | str | None) -> str:
     """Say in one line why 'auto' is the CPU, where it is; ''. Memory of a device has no effect then."""
-    if wanted != AUTO or device_of(wanted) is not None:
+    chosen = choose_device(AUTO, read_cuda())
+    if wanted != AUTO or chosen.name != CPU:
         return ""
     unused = f"; device_memory {device_memory!r} is not used" if size_of("device_memory", device_memory) else ""
-    return f"Device cpu: {choose_device(AUTO, read_cuda()).reason}{unused}"
+    return f"Device cpu: {chosen.reason}{unused}"
 
 
 def require_device(device: torch.device | None, wanted: torch.device | str | None, device_memory: Any) -> None:

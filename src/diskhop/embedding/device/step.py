@@ -14,11 +14,9 @@ from diskhop.embedding.step.gradients import SOFTMAXES, AnyGradients, Batch, Dra
 from diskhop.embedding.step.known_edges import KnownBatch
 from diskhop.embedding.step.step import EPSILON
 from diskhop.nn.kernels.choice import runs_kernels
-from diskhop.nn.kernels.contrast_workspace import Workspace, workspace_bytes
+from diskhop.nn.kernels.contrast_workspace import MOST_DIM, Workspace, workspace_bytes
 from diskhop.nn.kernels.row_adagrad import update_rows
 
-# Wider rows do not fit the registers of a kernel.
-_MOST_KERNEL_DIM = 128
 # Sizes of float32 that looking up one negative among the known answers of one edge takes: six int64.
 _VALUES_PER_LOOKUP = 12
 
@@ -146,7 +144,7 @@ class KernelGradients:
 def has_kernels(options: StepOptions, dim: int) -> bool:
     """Return whether Triton's kernels compute a step of these options."""
     is_product = SCORES[options.model].product is not None and options.loss in SOFTMAXES
-    return is_product and not options.dropout and not options.masks_known and dim <= _MOST_KERNEL_DIM
+    return is_product and not options.dropout and not options.masks_known and dim <= MOST_DIM
 
 
 def device_step_bytes(options: StepOptions, dim: int, relation_dim: int) -> int:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+# Tiles of wider rows do not fit the registers.
+MOST_DIM = 128
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workspace:

@@ -6,8 +6,6 @@ gradients of edges' ends and relations. What one writes is reused by the next on
 Each gradient belongs to one program, so that sums have a fixed order.
 
 Products of tiles are made of three products of TF32 numbers, which are as exact as float32 and use the tensor cores.
-Kernels without products read rows in two halves: the real and the imaginary parts of ComplEx. Any other score does not
-mind.
 """
 
 from __future__ import annotations
@@ -21,7 +19,9 @@ import triton.language as tl
 from torch import Tensor
 
 from diskhop.nn.kernels.choice import on_device_of
-from diskhop.nn.kernels.contrast_workspace import Workspace
+from diskhop.nn.kernels.contrast_workspace import MOST_DIM, Workspace
+from diskhop.nn.kernels.triton_edges import grads_of_edges, make_queries
+from diskhop.nn.kernels.triton_rows import load_rows, store_rows
 
 
 class _Tile(NamedTuple):
@@ -38,8 +38,6 @@ _SCORES, _OF_QUERIES, _OF_NEGATIVES = _Tile(64, 32, 4), _Tile(64, 32, 4), _Tile(
 # Edges of a program without products.
 _FEW_EDGES = 8
 _PRECISION = "tf32x3"
-# Tiles of wider rows do not fit the registers.
-MOST_DIM = 128
 SCORES = {"dot": 0, "distmult": 1, "complex": 2}
 
 
@@ -106,7 +104,7 @@ def _run_kernels(batch: EdgeBatch, losses: Tensor) -> None:
         return (2 * num_chunks, triton.cdiv(num_rows, rows_per_tile)), sizes | tile._asdict()
 
     of_edges = (triton.cdiv(num_edges, _FEW_EDGES),)
-    _make_queries[of_edges](
+    make_queries[of_edges](
         batch.nodes, batch.relations, batch.rows, batch.relation_rows, work.queries, work.sums, num_edges, **score
     )
     grid, constants = chunks_by(_SCORES, batch.chunk_size, _SCORES.EDGES)
@@ -132,7 +130,7 @@ def _run_kernels(batch: EdgeBatch, losses: Tensor) -> None:
     _grads_of_negatives[grid](
         batch.grads, work.scores, work.queries, work.sums, num_edges, num_chunks, DIM=dim, **constants
     )
-    _grads_of_edges[of_edges](
+    grads_of_edges[of_edges](
         batch.nodes,
         batch.relations,
         batch.rows,
@@ -147,79 +145,6 @@ def _run_kernels(batch: EdgeBatch, losses: Tensor) -> None:
         batch.n3,
         **score,
     )
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _load(
-    table: tl.tensor, rows: tl.tensor, columns: tl.tensor, is_row: tl.tensor, is_column: tl.tensor, dim: tl.tensor
-) -> tl.tensor:
-    places = rows[:, None] * dim + columns[None, :]
-    return tl.load(table + places, mask=is_row[:, None] & is_column[None, :], other=0.0)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _store(
-    table: tl.tensor,
-    rows: tl.tensor,
-    columns: tl.tensor,
-    values: tl.tensor,
-    is_row: tl.tensor,
-    is_column: tl.tensor,
-    dim: tl.tensor,
-) -> None:
-    places = rows[:, None] * dim + columns[None, :]
-    tl.store(table + places, values, mask=is_row[:, None] & is_column[None, :])
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _make_queries(
-    nodes: tl.tensor,
-    relations: tl.tensor,
-    rows: tl.tensor,
-    relation_rows: tl.tensor,
-    queries: tl.tensor,
-    sums: tl.tensor,
-    num_edges: tl.tensor,
-    SCORE: tl.constexpr,  # noqa: N803 - Triton's habit for constants
-    IS_RECIPROCAL: tl.constexpr,  # noqa: N803
-    EDGES: tl.constexpr,  # noqa: N803
-    HALF: tl.constexpr,  # noqa: N803
-    DIM: tl.constexpr,  # noqa: N803
-) -> None:
-    edges = tl.program_id(0).to(tl.int64) * EDGES + tl.arange(0, EDGES)
-    is_edge = edges < num_edges
-    half: tl.constexpr = (DIM + 1) // 2
-    first = tl.arange(0, HALF)
-    second = half + first
-    in_first = first < half
-    in_second = second < DIM
-    for side in tl.static_range(2):
-        of_edges = side * num_edges + edges
-        # The end that a query is made of, and the end that is its answer.
-        given_rows = tl.load(rows + of_edges, mask=is_edge, other=0)
-        answer_rows = tl.load(rows + (1 - side) * num_edges + edges, mask=is_edge, other=0)
-        given_a = _load(nodes, given_rows, first, is_edge, in_first, DIM)
-        given_b = _load(nodes, given_rows, second, is_edge, in_second, DIM)
-        if SCORE == 0:
-            query_a, query_b = given_a, given_b
-        else:
-            numbers = tl.load(relation_rows + of_edges, mask=is_edge, other=0)
-            relation_a = _load(relations, numbers, first, is_edge, in_first, DIM)
-            relation_b = _load(relations, numbers, second, is_edge, in_second, DIM)
-            if SCORE == 1:
-                query_a, query_b = given_a * relation_a, given_b * relation_b
-            elif side == 0 or IS_RECIPROCAL:
-                query_a = given_a * relation_a - given_b * relation_b
-                query_b = given_a * relation_b + given_b * relation_a
-            else:
-                query_a = given_a * relation_a + given_b * relation_b
-                query_b = given_b * relation_a - given_a * relation_b
-        _store(queries, of_edges, first, query_a, is_edge, in_first, DIM)
-        _store(queries, of_edges, second, query_b, is_edge, in_second, DIM)
-        answer_a = _load(nodes, answer_rows, first, is_edge, in_first, DIM)
-        answer_b = _load(nodes, answer_rows, second, is_edge, in_second, DIM)
-        positive = tl.sum(query_a * answer_a, 1) + tl.sum(query_b * answer_b, 1)
-        tl.store(sums + of_edges, positive, mask=is_edge)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -249,7 +174,7 @@ def _score_queries(
     of_edges = side * num_edges + edges
     columns = tl.arange(0, BLOCK)
     in_row = columns < DIM
-    query = _load(queries, of_edges, columns, is_edge, in_row, DIM)
+    query = load_rows(queries, of_edges, columns, is_edge, in_row, DIM)
     positive = tl.load(sums + of_edges, mask=is_edge, other=0.0)
     answer_rows = tl.load(rows + (1 - side) * num_edges + edges, mask=is_edge, other=0)
 
@@ -267,7 +192,7 @@ def _score_queries(
         places = begin + tl.arange(0, NEGATIVES)
         is_negative = places < NUM_NEGATIVES
         negative_rows = tl.load(of_negatives + places, mask=is_negative, other=0)
-        negatives = _load(nodes, negative_rows, columns, is_negative, in_row, DIM)
+        negatives = load_rows(nodes, negative_rows, columns, is_negative, in_row, DIM)
         found = tl.dot(query, tl.trans(negatives), input_precision=PRECISION)
         is_left_out = (answer_rows[:, None] == negative_rows[None, :]) | ~is_negative[None, :]
         found = tl.where(is_left_out, float("-inf"), found)
@@ -346,10 +271,10 @@ def _grads_of_queries(
         places = begin + tl.arange(0, NEGATIVES)
         is_negative = places < NUM_NEGATIVES
         negative_rows = tl.load(of_negatives + places, mask=is_negative, other=0)
-        negatives = _load(nodes, negative_rows, columns, is_negative, in_row, dim)
+        negatives = load_rows(nodes, negative_rows, columns, is_negative, in_row, dim)
         weights = _load_weights(scores, sums, of_edges, places, is_edge, is_negative, num_edges, NUM_NEGATIVES)
         grads = tl.dot(weights, negatives, grads, input_precision=PRECISION)
-    _store(query_grads, of_edges, columns, grads, is_edge, in_row, dim)
+    store_rows(query_grads, of_edges, columns, grads, is_edge, in_row, dim)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -382,100 +307,7 @@ def _grads_of_negatives(
         is_edge = (in_chunk < CHUNK_SIZE) & (edges < num_edges)
         of_edges = side * num_edges + edges
         weights = _load_weights(scores, sums, of_edges, places, is_edge, is_negative, num_edges, NUM_NEGATIVES)
-        query = _load(queries, of_edges, columns, is_edge, in_row, DIM)
+        query = load_rows(queries, of_edges, columns, is_edge, in_row, DIM)
         found = tl.dot(tl.trans(weights), query, found, input_precision=PRECISION)
     of_negatives = 2 * num_edges + group * NUM_NEGATIVES + places
-    _store(grads, of_negatives, columns, found, is_negative, in_row, DIM)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _grads_of_edges(
-    nodes: tl.tensor,
-    relations: tl.tensor,
-    rows: tl.tensor,
-    relation_rows: tl.tensor,
-    grads: tl.tensor,
-    relation_grads: tl.tensor,
-    queries: tl.tensor,
-    query_grads: tl.tensor,
-    sums: tl.tensor,
-    num_edges: tl.tensor,
-    l2: tl.tensor,
-    n3: tl.tensor,
-    SCORE: tl.constexpr,  # noqa: N803
-    IS_RECIPROCAL: tl.constexpr,  # noqa: N803
-    EDGES: tl.constexpr,  # noqa: N803
-    HALF: tl.constexpr,  # noqa: N803
-    DIM: tl.constexpr,  # noqa: N803
-) -> None:
-    edges = tl.program_id(0).to(tl.int64) * EDGES + tl.arange(0, EDGES)
-    is_edge = edges < num_edges
-    half: tl.constexpr = (DIM + 1) // 2
-    first = tl.arange(0, HALF)
-    second = half + first
-    in_first = first < half
-    in_second = second < DIM
-
-    source_rows = tl.load(rows + edges, mask=is_edge, other=0)
-    destination_rows = tl.load(rows + num_edges + edges, mask=is_edge, other=0)
-    source_a = _load(nodes, source_rows, first, is_edge, in_first, DIM)
-    source_b = _load(nodes, source_rows, second, is_edge, in_second, DIM)
-    destination_a = _load(nodes, destination_rows, first, is_edge, in_first, DIM)
-    destination_b = _load(nodes, destination_rows, second, is_edge, in_second, DIM)
-    source_grad_a = source_a * (l2 + n3 * tl.abs(source_a))
-    source_grad_b = source_b * (l2 + n3 * tl.abs(source_b))
-    destination_grad_a = destination_a * (l2 + n3 * tl.abs(destination_a))
-    destination_grad_b = destination_b * (l2 + n3 * tl.abs(destination_b))
-
-    for side in tl.static_range(2):
-        if side == 0:
-            given_a, given_b, answer_a, answer_b = source_a, source_b, destination_a, destination_b
-        else:
-            given_a, given_b, answer_a, answer_b = destination_a, destination_b, source_a, source_b
-        of_edges = side * num_edges + edges
-        positive_grad = tl.load(sums + 6 * num_edges + of_edges, mask=is_edge, other=0.0)
-        query_a = _load(queries, of_edges, first, is_edge, in_first, DIM)
-        query_b = _load(queries, of_edges, second, is_edge, in_second, DIM)
-        query_grad_a = _load(query_grads, of_edges, first, is_edge, in_first, DIM)
-        query_grad_b = _load(query_grads, of_edges, second, is_edge, in_second, DIM)
-        query_grad_a += positive_grad[:, None] * answer_a
-        query_grad_b += positive_grad[:, None] * answer_b
-        if SCORE == 0:
-            given_grad_a, given_grad_b = query_grad_a, query_grad_b
-        else:
-            numbers = tl.load(relation_rows + of_edges, mask=is_edge, other=0)
-            relation_a = _load(relations, numbers, first, is_edge, in_first, DIM)
-            relation_b = _load(relations, numbers, second, is_edge, in_second, DIM)
-            if SCORE == 1:
-                given_grad_a, given_grad_b = query_grad_a * relation_a, query_grad_b * relation_b
-                relation_grad_a, relation_grad_b = query_grad_a * given_a, query_grad_b * given_b
-            elif side == 0 or IS_RECIPROCAL:
-                given_grad_a = query_grad_a * relation_a + query_grad_b * relation_b
-                given_grad_b = query_grad_b * relation_a - query_grad_a * relation_b
-                relation_grad_a = query_grad_a * given_a + query_grad_b * given_b
-                relation_grad_b = query_grad_b * given_a - query_grad_a * given_b
-            else:
-                given_grad_a = query_grad_a * relation_a - query_grad_b * relation_b
-                given_grad_b = query_grad_a * relation_b + query_grad_b * relation_a
-                relation_grad_a = given_a * query_grad_a + given_b * query_grad_b
-                relation_grad_b = given_b * query_grad_a - given_a * query_grad_b
-            relation_grad_a += n3 * relation_a * tl.abs(relation_a)
-            relation_grad_b += n3 * relation_b * tl.abs(relation_b)
-            _store(relation_grads, of_edges, first, relation_grad_a, is_edge, in_first, DIM)
-            _store(relation_grads, of_edges, second, relation_grad_b, is_edge, in_second, DIM)
-        if side == 0:
-            source_grad_a += given_grad_a
-            source_grad_b += given_grad_b
-            destination_grad_a += positive_grad[:, None] * query_a
-            destination_grad_b += positive_grad[:, None] * query_b
-        else:
-            destination_grad_a += given_grad_a
-            destination_grad_b += given_grad_b
-            source_grad_a += positive_grad[:, None] * query_a
-            source_grad_b += positive_grad[:, None] * query_b
-
-    _store(grads, edges, first, source_grad_a, is_edge, in_first, DIM)
-    _store(grads, edges, second, source_grad_b, is_edge, in_second, DIM)
-    of_destinations = num_edges + edges
-    _store(grads, of_destinations, first, destination_grad_a, is_edge, in_first, DIM)
-    _store(grads, of_destinations, second, destination_grad_b, is_edge, in_second, DIM)
+    store_rows(grads, of_negatives, columns, found, is_negative, in_row, DIM)
