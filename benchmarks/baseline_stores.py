@@ -112,7 +112,11 @@ class _PageTicket:
 
 
 class OneByOne(GatheringStore):
-    """Calls pread for one row after the other, through the page cache, in the thread that gathers a batch."""
+    """Calls pread for one row after the other, through the page cache, in the thread that gathers a batch.
+
+    Pages are evicted after a batch: of a table far beyond memory hardly one stays until it is requested again, where a
+    small table would stay whole.
+    """
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
         super().__init__(table, resources, self._read_rows)
@@ -127,6 +131,7 @@ class OneByOne(GatheringStore):
         for row, offset in zip(out, (ids * self.table.row_stride).tolist(), strict=True):
             if os.preadv(self._descriptor, [row], offset) != self.table.row_bytes:
                 raise OSError(f"{self.table.path}: ends within the row at {offset}")
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         return FetchCounts(
             rows_requested=len(ids),
             reads=len(ids),

@@ -72,6 +72,9 @@ WARM_UP = 16
 # The paper's threads for I/O are more than twice its cores (section 5.1). A fault waits for the disk: four sampling
 # threads per core and 32 gathering ones keep it busier than fewer.
 _MAPPED_THREADS_PER_CORE = 8
+# With read-ahead each fault brings 32 pages; as many threads fill a small control group with pages that are thrown out
+# before they are used, and the run does not end.
+_READ_AHEAD_THREADS_PER_CORE = 1
 # Not used by caches: room for rounding up to whole huge pages.
 _ROUNDING_BYTES = 4 << 20
 
@@ -205,7 +208,9 @@ def workload_of(dataset: Dataset, case: Case, store: str) -> Workload:
         sampler=neighbor_spec(FANOUTS),
         is_shuffled=True,
     )
-    threads = default_threads() * (_MAPPED_THREADS_PER_CORE if is_pyg(case.system) else 1)
+    threads = default_threads()
+    if is_pyg(case.system):
+        threads *= _READ_AHEAD_THREADS_PER_CORE if case.system == "PyG+, read-ahead" else _MAPPED_THREADS_PER_CORE
     return Workload(
         seed_sets=(seed_set,),
         seed=SEED,

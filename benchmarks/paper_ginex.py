@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from baseline_stores import PAGE_BYTES
-from caches import run_belady, static_rows_read
+from caches import LEAST_RATE, run_belady, static_rows_read
 from cgroups import why_no_limit
 from diskhop.budget import format_bytes
 from diskhop.errors import BudgetError
@@ -39,7 +39,8 @@ from diskhop.generating import GraphConfig
 from diskhop.sampling.topology import topology_bytes
 from ginex_accesses import rank_by_out_degree, record_accesses
 from ginex_systems import FANOUTS, GRAPH, WARM_UP, Case, beyond_memory_bytes, caches_bytes, is_pyg, plan_case
-from papers import Finding, cache_lists, dataset_bytes, find_graph, narrow, print_findings, print_table, run_planned
+from paper_results import Finding, Plot, add_options, draw, print_findings, run_experiments
+from papers import cache_lists, dataset_bytes, find_graph, is_broken, narrow, print_table, run_planned
 from stand_in import add_trainer_option, name_trainer
 from workloads import DEFAULT_FOLDER, measure_device
 
@@ -69,6 +70,7 @@ class Scale(NamedTuple):
     num_batches: batches per run, with the warm-up. PyG+ is slow and soon steady; Ginex varies at seams.
     dims, memories, batch_sizes: points of Figures 17, 18 (times the default) and 19.
     shares: splits of the caches' memory that are tried.
+    most_seconds: of a run, after which it is killed.
     """
 
     graph: GraphConfig
@@ -80,6 +82,7 @@ class Scale(NamedTuple):
     memories: tuple[float, ...]
     batch_sizes: tuple[int, ...]
     shares: tuple[float, ...]
+    most_seconds: float
 
 
 WHOLE = Scale(
@@ -98,6 +101,7 @@ WHOLE = Scale(
     memories=(0.5, 1.0, 2.0),
     batch_sizes=(6, 12, 25, 50),
     shares=SHARES,
+    most_seconds=900,
 )
 QUICK = WHOLE._replace(
     num_batches={
@@ -109,6 +113,7 @@ QUICK = WHOLE._replace(
     },
     dims=(128, 256, 768),
     batch_sizes=(6, 25, 50),
+    most_seconds=120,
 )
 
 
@@ -133,6 +138,7 @@ class Bench:
         )
         self.results: dict[Case, list[Result]] = {}
         self.findings: list[Finding] = []
+        self.plots: list[Plot] = []
         self._capped = capped
         self._overhead_bytes = 0
         in_memory = self.run(self.case("in memory", memory_bytes=4 * default_bytes + _FIXED_BYTES))
@@ -166,7 +172,34 @@ class Bench:
         """Return the seconds per batch: the median of the turns so far, at least one."""
         if case not in self.results:
             self.run(case)
-        return float(statistics.median(result.get("seconds", math.inf) for result in self.results[case]))
+        return float(statistics.median(self._seconds_of(case, result) for result in self.results[case]))
+
+    @staticmethod
+    def _seconds_of(case: Case, result: Result) -> float:
+        """Return the seconds per batch; of a run that was killed as too slow the fewest that it takes."""
+        return float(result.get("seconds", result.get("ran_seconds", math.inf) / case.num_batches))
+
+    def counts(self, case: Case) -> str:
+        """Return what the last run of a case read and waited for, in words, for the page."""
+        result = self.results[case][-1]
+        if "failed" in result:
+            return str(result["failed"])
+        parts = [f"{result['seconds'] * 1e3:.0f} ms a batch", f"{result['kernel_bytes'] / 1e6:.1f} MB from the disk"]
+        parts += [f"{result['reads']:,.0f} reads"] if result["reads"] else []
+        parts += [f"{1 - result['hits'] / result['rows']:.0%} of the rows missed"] if result["cache_rows"] else []
+        return ", ".join(parts)
+
+    def draw_parts(self, figure: str, cases: dict[str, Case], normal: Case) -> None:
+        """Draw the parts of each case's time, as shares of another's whole."""
+        whole = self.seconds(normal)
+        parts: dict[str, dict[str, float]] = {"data prep.": {}, "switch": {}, "training": {}}
+        for name, case in cases.items():
+            switch = self.results[case][-1].get("switch_seconds", math.nan)
+            parts["switch"][name] = switch / whole
+            parts["training"][name] = case.step_seconds / whole
+            parts["data prep."][name] = (self.seconds(case) - switch - case.step_seconds) / whole
+        first = next(iter(cases))
+        draw(self, figure, "", "system", f"time of a batch, {first} = 1", parts)
 
     def take_turns(self, cases: list[Case]) -> None:
         """Run the cases round-robin, until each has run the requested number of times."""
@@ -193,7 +226,7 @@ class Bench:
         if case.only == "gather":
             beyond_bytes += topology_bytes(dataset.topology, "memory")
         limit_bytes = case.memory_bytes + beyond_bytes if is_limited else None
-        result = run_planned("ginex_systems.py", self.dataset, case, plan, limit_bytes)
+        result = run_planned("ginex_systems.py", self.dataset, case, plan, limit_bytes, self.scale.most_seconds)
         if "failed" in result:
             return result
         lists_bytes = None if is_pyg(case.system) else plan.topology_cache_bytes
@@ -248,8 +281,17 @@ def figure_4(bench: Bench) -> None:
     misses = result.get("kernel_bytes", math.nan) / PAGE_BYTES / result.get("pages", math.nan)
     if whole.step_seconds:
         waiting = 1 - whole.step_seconds / bench.seconds(whole)
-        bench.findings.append(Finding("Figure 4", "PyG+: share of the time that waits for data", waiting, 0.9))
-    bench.findings.append(Finding("Figure 4", "PyG+: misses of the pages of rows in the page cache", misses, 0.85))
+        bench.findings.append(
+            Finding(
+                "Figure 4", "PyG+: share of the time that waits for data (paper: above .9)", waiting, 0.9, is_trait=True
+            )
+        )
+    table = narrow(bench.dataset, whole.dim).features()
+    assert table is not None
+    held = whole.memory_bytes / (table.num_rows * table.row_stride)
+    why = f"memory for {held:.0%} of the rows, of which R-MAT requests some often; the paper's 64 GB are 14% to 33%"
+    claim = "PyG+: share of the pages of rows that the page cache misses (paper: .85 to .90)"
+    bench.findings.append(Finding("Figure 4", claim, misses, 0.85, is_trait=True, why=why))
     bench.out(
         f"misses             ours: {misses:.0%} of the pages of rows, the lists in memory apart\n"
         "paper:             more than .9 of the time waits for data; .85 to .90 of the pages are missed in a full cache"
@@ -261,16 +303,20 @@ def figure_5(bench: Bench) -> None:
     trace, num_rows = record_accesses(bench.dataset, bench.base), bench.dataset.num_nodes
     ranking = rank_by_out_degree(bench.dataset)
     num_accesses = sum(map(len, trace))
-    rows = {}
+    rows, static_misses, optimal_misses = {}, {}, {}
     for share in CACHED_SHARES:
         num_cached = max(1, int(share * num_rows))
         # Rows that are read to fill a cache are not misses, as in the paper.
         static = (static_rows_read(trace, ranking[:num_cached], num_rows) - num_cached) / num_accesses
         belady = run_belady(trace, num_rows, num_cached)
         optimal = (belady["rows_read"] - belady["num_filled"]) / num_accesses
+        static_misses[f"{share:.0%}"], optimal_misses[f"{share:.0%}"] = static, optimal
         rows[f"{share:.0%} of the rows"] = [f"{static:.1%}", f"{optimal:.1%}"]
         claim = f"optimal misses over PaGraph's, {share:.0%} of the rows cached"
-        bench.findings.append(Finding("Figure 5", claim, optimal / static if static else math.nan))
+        ratio = optimal / static if static else math.nan
+        bench.findings.append(Finding("Figure 5", claim, ratio, less_is_better=True))
+    series = {"PaGraph": static_misses, "optimal": optimal_misses}
+    draw(bench, "Figure 5", "", "rows in the cache", "share of the rows missed", series)
     print_table(bench.out, ["PaGraph", "optimal"], rows)
     bench.out(f"paper: plotted only: a wide gap at every size; here {len(trace)} batches of the first epoch")
 
@@ -286,13 +332,29 @@ def figure_6(bench: Bench) -> None:
     bench.table(cases, cases["both"], "/both")
     sample, gather, both = (bench.seconds(case) - case.step_seconds for case in cases.values())
     longer = max(sample, gather)
-    bench.findings.append(
-        Finding("Figure 6", "PyG+: both in a pipeline over the longer one alone, time", both / longer)
-    )
+    why = f"paper: considerably longer; {bench.counts(cases['both'])}, alone {bench.counts(cases['gather only'])}"
+    claim = "PyG+: both in a pipeline over the longer one alone, time"
+    bench.findings.append(Finding("Figure 6", claim, both / longer, why=why))
+    series = {"seconds": {"sample only": sample, "gather only": gather, "both": both}}
+    draw(bench, "Figure 6", "", "stage", "seconds per batch", series)
     bench.out(
         f"both               ours: {both / longer:.2f} times as long as the longer of the two alone\n"
         "paper:             considerably longer than gather alone; plotted only"
     )
+
+
+def figure_13(bench: Bench) -> None:
+    bench.out("\nFigure 13: changesets of a superbatch, in one core, without any disk")
+    trace, num_rows = record_accesses(bench.dataset, bench.base), bench.dataset.num_nodes
+    in_memory = next(case for case in bench.results if case.system == "in memory")
+    sample_seconds = bench.results[in_memory][-1]["sample_seconds"]
+    found = run_belady(trace, num_rows, num_rows // 10)
+    seconds, num_accesses = found["seconds"] / len(trace), sum(map(len, trace))
+    ratio = found["seconds"] * LEAST_RATE / num_accesses
+    why = f"{seconds * 1e3:.2f} ms a batch; sampling it, all lists in memory, {sample_seconds * 1e3:.1f} ms"
+    claim = f"changesets, time over sampling in memory (paper: hidden by it; {len(trace)} batches, a tenth of the rows)"
+    bench.findings.append(Finding("Figure 13", claim, seconds / sample_seconds, 1.0, less_is_better=True, why=why))
+    bench.out(f"{why}; {ratio:.2f} of the time that {LEAST_RATE / 1e6:g} M accesses a second take")
 
 
 def figure_14(bench: Bench) -> None:
@@ -314,12 +376,33 @@ def figure_14(bench: Bench) -> None:
     pyg, ali, ginex = (bench.seconds(case) for case in cases.values())
     ali_alone, ginex_alone = (bench.seconds(case) for case in alone.values())
     of_pages, read_ahead = (bench.seconds(case) for case in (*by_pages.values(), *plain.values()))
+    counts = {name: bench.counts(case) for name, case in {**cases, **by_pages, **plain}.items()}
+    switch = bench.results[cases["Ginex"]][-1].get("switch_seconds", math.nan)
+    superbatches = bench.results[cases["Ginex"]][-1].get("superbatches", [])
+    of_ali = (
+        f"Ginex: {counts['Ginex']}, {switch * 1e3:.0f} ms for switches, which superbatches of at most "
+        f"{max(superbatches, default=0)} batches share (paper: 2100 to 6400); Ali+PG, direct reads together where the "
+        f"paper faults pages: {counts['Ali+PG']}"
+    )
+    of_pyg = f"PyG+: {counts['PyG+']}"
     bench.findings += [
-        Finding("Figure 14", "Ginex over PyG+, speed-up (paper: 1.86 to 2.50)", pyg / ginex, 1.86),
-        Finding("Figure 14", "Ginex with a page per row over PyG+, speed-up", pyg / of_pages, 1.86),
-        Finding("Figure 14", "Ginex over PyG+ with read-ahead, speed-up", read_ahead / ginex),
-        Finding("Figure 14", "Ginex over Ali+PG, speed-up (paper: 1.23 to 1.47)", ali / ginex, 1.23),
+        Finding("Figure 14", "Ginex over PyG+, speed-up (paper: 1.86 to 2.50)", pyg / ginex, 1.86, why=of_pyg),
+        Finding(
+            "Figure 14",
+            "Ginex with a page per row, as the paper's, over PyG+, speed-up",
+            pyg / of_pages,
+            1.86,
+            why=f"Ginex: {counts['Ginex, a page per row']}",
+        ),
+        Finding(
+            "Figure 14",
+            "Ginex over PyG+ with read-ahead, speed-up",
+            read_ahead / ginex,
+            why=f"PyG+, one thread per core: {counts['PyG+, read-ahead']}",
+        ),
+        Finding("Figure 14", "Ginex over Ali+PG, speed-up (paper: 1.23 to 1.47)", ali / ginex, 1.23, why=of_ali),
     ]
+    bench.draw_parts("Figure 14", {**cases, **by_pages}, cases["PyG+"])
     bench.out(
         f"Ginex's speed-up   ours: {pyg / ginex:.2f} over PyG+, {ali / ginex:.2f} over Ali+PG (rows "
         f"{cases['Ali+PG'].share:.0%}); a row per read: {pyg / ginex_alone:.2f} and {ali_alone / ginex_alone:.2f}\n"
@@ -346,7 +429,13 @@ def figure_15(bench: Bench) -> None:
     if not any("failed" in row for row in rows.values()):
         missed = {name: 1 - row["hits"] / row["rows"] for name, row in rows.items()}
         ratio = missed["Ginex"] / max(missed["Ginex-PG"], 1e-9)
-        bench.findings.append(Finding("Figure 15", "misses over those of Ginex-PG", ratio, 1.0, less_is_better=True))
+        claim = "misses over those of Ginex-PG (paper: consistently fewer)"
+        bench.findings.append(Finding("Figure 15", claim, ratio, 1.0, less_is_better=True))
+        time_ratio = bench.seconds(cases["Ginex"]) / bench.seconds(cases["Ginex-PG"])
+        why = f"Ginex: {bench.counts(cases['Ginex'])}; Ginex-PG: {bench.counts(cases['Ginex-PG'])}"
+        claim = "time over that of Ginex-PG"
+        bench.findings.append(Finding("Figure 15", claim, time_ratio, less_is_better=True, why=why))
+        bench.draw_parts("Figure 15", cases, cases["Ginex-PG"])
         alone_ratio = bench.seconds(cases["Ginex, a row per read"]) / bench.seconds(cases["Ginex-PG, a row per read"])
         bench.out(
             f"misses             ours: {ratio:.2f} of Ginex-PG's, fills at seams not "
@@ -372,11 +461,11 @@ def figure_16(bench: Bench) -> None:
     }
     bench.table(cases, cases[f"x1: {default}"], "/default")
     twice, once = (bench.seconds(cases[f"x{factor}: {factor * default}"]) for factor in (2, 1))
-    bench.findings.append(
-        Finding(
-            "Figure 16", "time with twice the superbatch over the default's", twice / once, 0.97, less_is_better=True
-        )
-    )
+    claim = "time with twice the superbatch over the default's (paper: .93 to .97)"
+    why = f"twice: {bench.counts(cases[f'x2: {2 * default}'])}; default: {bench.counts(cases[f'x1: {default}'])}"
+    bench.findings.append(Finding("Figure 16", claim, twice / once, 0.97, less_is_better=True, why=why))
+    times = {name.partition(":")[0]: bench.seconds(case) / once for name, case in cases.items()}
+    draw(bench, "Figure 16", "", "superbatch", "time, default = 1", {"Ginex": times})
     bench.out(
         "paper: larger is better; twice the default takes .072, .032, .048 and .032 less time (papers, products, "
         "Friendster, Twitter); the rest is plotted only\n"
@@ -386,18 +475,24 @@ def figure_16(bench: Bench) -> None:
     )
 
 
-def sweep(bench: Bench, figure: str, points: dict[str, dict[str, Any]], said: str) -> None:
+def sweep(bench: Bench, figure: str, what: str, points: dict[str, dict[str, Any]], said: str) -> None:
     """Print the speed-ups over PyG+ at each point, and the results of every run."""
     cases = {(point, system): bench.case(system, **changes) for point, changes in points.items() for system in SYSTEMS}
-    rows = {}
+    rows: dict[str, list[str]] = {}
+    speedups: dict[str, dict[str, float]] = {"Ali+PG": {}, "Ginex": {}}
     for case in cases.values():
         # Again at the default, which the figures share, so that compared runs are measured together.
         bench.run(case)
     for point in points:
         pyg, ali, ginex = (bench.seconds(cases[point, system]) for system in SYSTEMS)
-        bench.findings.append(Finding(figure, f"Ginex over PyG+, speed-up, {point}", pyg / ginex))
+        speedups["Ali+PG"][point], speedups["Ginex"][point] = pyg / ali, pyg / ginex
+        for system in SYSTEMS[1:]:
+            why = bench.counts(cases[point, system])
+            claim = f"{system} over PyG+, speed-up, {point}"
+            bench.findings.append(Finding(figure, claim, speedups[system][point], why=why))
         rows[point] = [f"{pyg / ali:.2f}", f"{pyg / ginex:.2f}", f"{cases[point, 'Ali+PG'].share:.0%}"]
         bench.table({f"{system}, {point}": cases[point, system] for system in SYSTEMS}, cases[point, "PyG+"], "/PyG+")
+    draw(bench, figure, "", what, "speed-up over PyG+", speedups)
     bench.out("speed-up over PyG+:")
     print_table(bench.out, ["Ali+PG", "Ginex", "rows' share"], rows)
     bench.out(f"paper: {said}")
@@ -408,6 +503,7 @@ def figure_17(bench: Bench) -> None:
     sweep(
         bench,
         "Figure 17",
+        "feature dimension",
         {f"{dim}": {"dim": dim} for dim in bench.scale.dims},
         "plotted only; the gap gets smaller from 128 to 512 and slightly larger at 768, where rows of 3 KB span two "
         "pages of 4 KB\nwhat differs here: direct reads are of sectors of 512 bytes, so that only PyG+ pays for pages; "
@@ -423,6 +519,7 @@ def figure_18(bench: Bench) -> None:
     sweep(
         bench,
         "Figure 18",
+        "memory",
         points,
         "plotted only; the less memory, the narrower the gap of Ginex and Ali+PG (10 of 32 GB are left for caches); on "
         "Twitter the two are comparable at 128 GB\n"
@@ -441,6 +538,7 @@ def figure_19(bench: Bench) -> None:
     sweep(
         bench,
         "Figure 19",
+        "batch size",
         {f"{size}": {"batch_size": size} for size in bench.scale.batch_sizes},
         "plotted only; Ginex is faster than Ali+PG but at 250, where changesets take longer than sampling\n"
         "what differs here: a changeset takes some ns an access on one core, whatever the batch",
@@ -471,16 +569,17 @@ def cost(bench: Bench) -> None:
     )
 
 
-FIGURES = {
-    "4": figure_4,
-    "5": figure_5,
-    "6": figure_6,
-    "14": figure_14,
-    "15": figure_15,
-    "16": figure_16,
-    "17": figure_17,
-    "18": figure_18,
-    "19": figure_19,
+EXPERIMENTS = {
+    "figure4": figure_4,
+    "figure5": figure_5,
+    "figure6": figure_6,
+    "figure13": figure_13,
+    "figure14": figure_14,
+    "figure15": figure_15,
+    "figure16": figure_16,
+    "figure17": figure_17,
+    "figure18": figure_18,
+    "figure19": figure_19,
     "cost": cost,
 }
 
@@ -489,18 +588,14 @@ def main() -> int:
     # Ends a running case and its group with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--figures", default=",".join(FIGURES), help="default: all, %(default)s")
     parser.add_argument(
         "--dir", type=Path, default=DEFAULT_FOLDER, help="folder of the graph, which is generated if missing"
     )
     parser.add_argument("--turns", type=int, default=3, help="turns of Figures 14 and 15; sweeps have one")
     add_trainer_option(parser, NO_TRAINER)
     parser.add_argument("--quick", action="store_true", help="fewer batches and points, one turn, one split")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
+    add_options(parser, EXPERIMENTS)
     arguments = parser.parse_args()
-    figures = arguments.figures.split(",")
-    if unknown := set(figures) - set(FIGURES):
-        parser.error(f"no figure is called {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
 
     def out(line: str) -> None:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
@@ -519,13 +614,12 @@ def main() -> int:
         f"cores; device ({device.source}): "
         f"{device.overhead_seconds * 1e6:.1f} us + bytes at {device.bytes_per_second / 1e9:.2f} GB/s per read"
     )
-    for figure in figures:
-        FIGURES[figure](bench)
+    run_experiments("paper_ginex", EXPERIMENTS, bench, arguments, name_trainer(base.step_seconds, NO_TRAINER))
     if arguments.json:
         runs = [{**asdict(case), "turns": results} for case, results in bench.results.items()]
         trainer = name_trainer(base.step_seconds, NO_TRAINER)
         print_findings("paper_ginex", bench.findings, trainer=trainer, device=device.to_dict(), runs=runs)
-    return 1 if any("failed" in result for results in bench.results.values() for result in results) else 0
+    return 1 if any(is_broken(result) for results in bench.results.values() for result in results) else 0
 
 
 if __name__ == "__main__":

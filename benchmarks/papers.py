@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,43 +23,7 @@ from diskhop.plans import PreparedBytes, SampledPlan, StoreShare
 from workloads import evict
 
 HERE = Path(__file__).parent
-# Ours counts as reproduced from this share of the paper's figure on, and as better from its inverse.
-REPRODUCED = 0.9
 _READ_BYTES = 1 << 22
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One figure of a paper next to ours.
-
-    figure: its name in the paper, as in papers_page.py.
-    claim: what the figures are, with their unit.
-    ours: our figure; NaN for a run that failed.
-    paper: the paper's on its hardware; None if it is plotted only.
-    less_is_better: True if small figures are good.
-    """
-
-    figure: str
-    claim: str
-    ours: float
-    paper: float | None = None
-    less_is_better: bool = False
-
-    @property
-    def verdict(self) -> str:
-        """Return 'failed', 'plotted only', 'better', 'reproduced' or 'not'."""
-        if math.isnan(self.ours):
-            return "failed"
-        if self.paper is None:
-            return "plotted only"
-        better = self.paper / self.ours if self.less_is_better else self.ours / self.paper
-        return "better" if better > 1 / REPRODUCED else "reproduced" if better >= REPRODUCED else "not"
-
-
-def print_findings(benchmark: str, findings: Sequence[Finding], **more: Any) -> None:
-    """Print one JSON document with the findings of a paper's script, for papers_page.py."""
-    found = [{**asdict(each), "verdict": each.verdict} for each in findings]
-    print(json.dumps({"benchmark": benchmark, "findings": found, **more}, indent=1))
 
 
 def find_graph(path: Path, config: GraphConfig) -> Dataset:
@@ -104,9 +68,11 @@ def cache_lists(dataset: Dataset) -> None:
             pass
 
 
-def run_planned(script: str, dataset: Dataset, case: Any, plan: SampledPlan, limit_bytes: int | None) -> dict[str, Any]:
+def run_planned(
+    script: str, dataset: Dataset, case: Any, plan: SampledPlan, limit_bytes: int | None, most_seconds: float
+) -> dict[str, Any]:
     """Run `script DATASET RUN` for a case and its plan; see run_script()."""
-    return run_script(script, dataset, {"case": asdict(case), "plan": asdict(plan)}, limit_bytes)
+    return run_script(script, dataset, {"case": asdict(case), "plan": asdict(plan)}, limit_bytes, most_seconds)
 
 
 def read_plan(document: dict[str, Any]) -> SampledPlan:
@@ -115,18 +81,31 @@ def read_plan(document: dict[str, Any]) -> SampledPlan:
     return SampledPlan(**{**document, "values": values, "share": share})
 
 
-def run_script(script: str, dataset: Dataset, run: dict[str, Any], limit_bytes: int | None) -> dict[str, Any]:
+def run_script(
+    script: str, dataset: Dataset, run: dict[str, Any], limit_bytes: int | None, most_seconds: float
+) -> dict[str, Any]:
     """Run `script DATASET RUN`, RUN as JSON, all files evicted before, and return its output; 'failed' has the reason.
 
     limit_bytes: limit of its memory control group; None: no group.
+    most_seconds: after which it is killed, and its result has 'ran_seconds': a map whose pages the group throws out
+        before they are used hardly gets on.
     """
     evict(dataset)
-    done = run_limited([sys.executable, str(HERE / script), str(dataset.path), json.dumps(run)], limit_bytes)
+    command = [sys.executable, str(HERE / script), str(dataset.path), json.dumps(run)]
+    try:
+        done = run_limited(command, limit_bytes, most_seconds)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"did not end in {most_seconds:g} s", "ran_seconds": most_seconds}
     if done.returncode != 0:
         sys.stderr.write(done.errors)
         return {"failed": "killed by its limit" if done.returncode == -9 else f"exit code {done.returncode}"}
     result: dict[str, Any] = json.loads(done.output)
     return result | {"limit_bytes": limit_bytes, "group_peak_bytes": done.peak_bytes}
+
+
+def is_broken(result: Mapping[str, Any]) -> bool:
+    """Return whether a run failed; that it takes too long is a result."""
+    return "failed" in result and "ran_seconds" not in result
 
 
 def print_table(out: Callable[[str], None], heads: list[str], rows: dict[str, list[str]]) -> None:

@@ -1,25 +1,26 @@
 """Write docs/papers.md: every figure and table of the five papers, the paper's figure next to ours.
 
-    python benchmarks/papers_page.py [--quick] [--only SCRIPT ...] [--page-only]
+    python benchmarks/papers_page.py [--quick] [--only SCRIPT[:EXPERIMENT,...] ...] [--page-only]
 
-Runs the papers' scripts, keeps their JSON in benchmarks/results/papers/, and writes the page from what is there: a row
-of a script that never ran says so. Figures of quick runs are marked.
+Runs the papers' scripts, which keep the results of each experiment in docs/papers/, and writes the page from what is
+there: the newest run of each figure counts, a whole one rather than a quick one. A figure that never ran says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from paper_plots import draw
+from paper_results import read_results
 from papers import HERE
 
-RESULTS, PAGE = HERE / "results" / "papers", HERE.parent / "docs" / "papers.md"
+PAGE = HERE.parent / "docs" / "papers.md"
+RESULTS = PAGE.with_suffix("")
 NAMES = {
     "paper_ginex": "Ginex (PVLDB 15(11), 2022)",
     "paper_gnndrive": "GNNDrive (ICPP 2024)",
@@ -36,20 +37,26 @@ paper gives no number.
 PyG+ maps the rows and `indices`, with read-ahead disabled as in Ginex's paper, and samples by our sampler: PyG's own
 needs `torch-sparse` or `pyg-lib`, for which no package fits this PyTorch. MariusGNN is our sampler `marius` with its
 resident partitions in memory. DGL-OnDisk is one pread after the other, as DiskGNN's authors made it."""
-# The papers' trainer is a GPU, which leaves the cores to sampling and I/O.
-TRAINER = "stand-in:12ms"
-_TRAINED = ("paper_ginex", "paper_gnndrive", "paper_diskgnn")
+# The papers' trainer is a GPU, which leaves the cores to sampling and I/O. DiskGNN's takes about .7 of the time of
+# reading (Table 5: sequential less pipelined), for batches that request 340 MB; ours request 5, and of --quick 2.
+TRAINERS = {
+    "paper_ginex": ("stand-in:12ms", "stand-in:12ms"),
+    "paper_gnndrive": ("stand-in:12ms", "stand-in:12ms"),
+    "paper_diskgnn": ("stand-in:4ms", "stand-in:2ms"),
+    "paper_legend": ("stand-in:12ms", "stand-in:12ms"),
+}
 # Figures and tables of each paper, and why one has no figure of ours.
 FIGURES: Mapping[str, Mapping[str, str]] = {
     "paper_ginex": {
         **dict.fromkeys(("Figure 4", "Figure 5", "Figure 6"), ""),
-        "Figure 13": "pseudocode; `benchmarks/caches.py` runs it in NumPy next to the core's changesets",
-        **dict.fromkeys((f"Figure {number}" for number in range(14, 20)), ""),
+        **dict.fromkeys((f"Figure {number}" for number in range(13, 20)), ""),
     },
     "paper_gnndrive": {
         "Figure 2": "",
         "Figures 3 and 11": "",
-        **dict.fromkeys((f"Figure {number}" for number in (8, 9, 10, 12, 14)), ""),
+        **dict.fromkeys((f"Figure {number}" for number in (8, 9, 10, 12)), ""),
+        "Figure 13": "measured by `benchmarks/ranks.py --keep docs/papers`",
+        "Figure 14": "",
         "Figure B.1": "",
         "Table 2": "",
     },
@@ -57,7 +64,7 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
         "Figures 5 and 13": "",
         "Table 1, Figures 8 and 9": "",
         **dict.fromkeys((f"Figure {number}" for number in (10, 11, 12, 14)), ""),
-        "Table 3": "the paper's graphs: ours stand for two of them",
+        "Table 3": "",
         "Table 4": "",
         "Table 5": "",
     },
@@ -75,61 +82,83 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def run_script(script: str, is_quick: bool) -> bool:
-    """Run a paper's script and keep its JSON, with the hours it took; returns whether nothing in it failed."""
-    started = time.monotonic()
-    options = [*(["--quick"] if is_quick else []), *(["--trainer", TRAINER] if script in _TRAINED else [])]
-    command = [sys.executable, str(HERE / f"{script}.py"), "--json", *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if not done.stdout:
-        print(f"{script}: exit code {done.returncode}, no results", file=sys.stderr)
-        return False
-    document = json.loads(done.stdout)
-    document |= {"hours": (time.monotonic() - started) / 3600, "quick": is_quick}
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{script}.json").write_text(json.dumps(document, indent=1) + "\n")
-    return done.returncode == 0
+def run_script(script: str, only: str, is_quick: bool) -> bool:
+    """Run a paper's script, all experiments or those of a list; returns whether nothing in it failed."""
+    options = [
+        *(["--quick"] if is_quick else []),
+        *(["--only", only] if only else []),
+        *(["--trainer", TRAINERS[script][is_quick]] if script in TRAINERS else []),
+    ]
+    command = [sys.executable, str(HERE / f"{script}.py"), "--keep", str(RESULTS), *options]
+    return subprocess.run(command, check=False).returncode == 0
 
 
-def read_results(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the kept documents by script."""
-    paths = {script: folder / f"{script}.json" for script in NAMES}
-    return {script: json.loads(path.read_bytes()) for script, path in paths.items() if path.exists()}
-
-
-def write_page(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page: a table for each paper, with a row for each of its figures."""
+def write_page(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """Return the page: a table for each paper, with a row for each of its figures. results: by script and figure."""
     return "\n".join(_lines(results)) + "\n"
 
 
-def _lines(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _lines(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
     yield _HEAD
     for script, name in NAMES.items():
-        document = results.get(script, {})
+        by_figure = results.get(script, {})
         yield f"\n## {name}\n"
-        if document:
-            size = "quick sizes, one turn: no evidence" if document["quick"] else "full size"
-            trainer = f", trainer: {document['trainer']}" if "trainer" in document else ""
-            yield f"`benchmarks/{script}.py`, {size}{trainer}, {document['hours']:.1f} hours.\n"
-        yield "| figure | what | paper | ours | verdict |"
-        yield "|---|---|---|---|---|"
+        if by_figure:
+            yield f"`benchmarks/{script}.py`{_how_run(list(by_figure.values()))}.\n"
+        yield "| figure | what | paper | ours | verdict | why | sizes |"
+        yield "|---|---|---|---|---|---|---|"
         for figure, why_not in FIGURES[script].items():
-            found = [each for each in document.get("findings", []) if each["figure"] == figure]
-            for each in found:
-                paper = "-" if each["paper"] is None else f"{each['paper']:.3g}"
-                yield f"| {figure} | {each['claim']} | {paper} | {each['ours']:.3g} | {each['verdict']} |"
-            if not found:
-                yield f"| {figure} | | | | not run{f': {why_not}' if why_not else ''} |"
+            if figure not in by_figure:
+                yield f"| {figure} | | | | not run | {why_not} | |"
+                continue
+            document = by_figure[figure]
+            size = "quick" if document["quick"] else "whole"
+            for each in document["findings"]:
+                if each["figure"] == figure:
+                    yield f"| {figure} | {each['claim']} | {_cells(each)} | {size} |"
+        yield from _draw(script, by_figure)
+
+
+def _how_run(documents: list[Mapping[str, Any]]) -> str:
+    """Return trainers and hours of experiments, each counted once."""
+    experiments = {document["experiment"]: document for document in documents}
+    trainers = sorted({document["trainer"] for document in documents} - {""})
+    hours = sum(document["hours"] for document in experiments.values())
+    return f"{''.join(f', trainer: {trainer}' for trainer in trainers)}, {hours:.1f} hours"
+
+
+def _cells(finding: Mapping[str, Any]) -> str:
+    paper = "-" if finding["paper"] is None else f"{finding['paper']:.3g}"
+    return f"{paper} | {finding['ours']:.3g} | {finding['verdict']} | {finding['why']}"
+
+
+def _draw(script: str, by_figure: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Draw the plots of a paper's figures next to the results, and yield their lines on the page."""
+    for figure, document in by_figure.items():
+        for plot in document["plots"]:
+            if plot["figure"] == figure:
+                name = "-".join([script, *re.findall(r"\w+", f"{figure} {plot['part']}".lower())])
+                (RESULTS / f"{name}.svg").write_text(draw(plot))
+                yield f"\n![{figure}: {plot['y']}]({RESULTS.name}/{name}.svg)"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="quick sizes of all scripts")
-    parser.add_argument("--only", nargs="*", choices=list(NAMES), default=list(NAMES), help="papers to run")
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=list(NAMES),
+        metavar="SCRIPT[:EXPERIMENT,...]",
+        help=f"what to run, e.g. paper_ginex:figure14,figure15; scripts: {', '.join(NAMES)}",
+    )
     parser.add_argument("--page-only", action="store_true", help="run nothing; write the page from kept results")
     arguments = parser.parse_args()
-    done = [] if arguments.page_only else [run_script(script, arguments.quick) for script in arguments.only]
-    PAGE.write_text(write_page(read_results(RESULTS)))
+    chosen = [each.partition(":") for each in arguments.only]
+    if unknown := {script for script, _, _ in chosen} - set(NAMES):
+        parser.error(f"no script is called {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    done = [] if arguments.page_only else [run_script(script, only, arguments.quick) for script, _, only in chosen]
+    PAGE.write_text(write_page({script: read_results(RESULTS, script) for script in NAMES}))
     return 0 if all(done) else 1
 
 

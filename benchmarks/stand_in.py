@@ -13,7 +13,10 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+from diskhop.embedding.partitions.edges import EdgeRows
+from diskhop.embedding.step.step import Step
 from diskhop.runs import training
+from diskhop.runs.embedding import trainers
 from diskhop.runs.feeds import Batch, Feed
 from diskhop.runs.nodes import sampled
 from diskhop.runs.sums import LossValue
@@ -47,6 +50,22 @@ def trained_by_stand_in(step_seconds: float) -> Iterator[None]:
         patch.object(training, "Trainer", partial(StandIn, step_seconds=step_seconds)),
         patch.object(sampled, "measure_step_seconds", lambda *_: step_seconds),
     ):
+        yield
+
+
+@contextmanager
+def embedded_by_stand_in(edge_seconds: float) -> Iterator[None]:
+    """Let embed() wait for each edge of a batch instead of training on it; with 0 seconds it trains as always."""
+
+    class Waiting(Step):
+        def run(self, edges: EdgeRows, *_: Any) -> float:
+            time.sleep(edge_seconds * len(edges))
+            return 0.0
+
+    if not edge_seconds:
+        yield
+        return
+    with patch.object(trainers, "Step", Waiting):
         yield
 
 

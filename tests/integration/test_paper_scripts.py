@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest import mock
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -31,18 +32,21 @@ import paper_ginex
 import paper_gnndrive
 import paper_legend
 import paper_prepropagation
+import paper_results
 import papers
 import papers_page
+import sampler_accuracy
 from cgroups import Limited
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel, assumed_disk_model
 from diskhop.stores.stores import STORES
+from paper_results import Finding, Plot, Results, keep_results, read_results
 from turns import Turn
 
 _NUM_NODES, _HIDDEN = 2000, 8
 
 
-def _run_here(command: list[str], _limit_bytes: int | None) -> Limited:
+def _run_here(command: list[str], _limit_bytes: int | None, _timeout_seconds: float) -> Limited:
     """Run a script of cgroups.run_limited() in this process, which keeps none of the stores that it registers."""
     _, script, *arguments = command
     module = importlib.import_module(Path(script).stem)
@@ -147,12 +151,31 @@ def _make_tiny_diskgnn(monkeypatch: pytest.MonkeyPatch) -> None:
         num_nodes=_NUM_NODES, nodes_a_seed=1000, num_batches=10, trace_nodes=2000, fractions=(0.1,)
     )
     monkeypatch.setattr(paper_diskgnn, "QUICK", tiny)
+    monkeypatch.setitem(sampler_accuracy.STEPS, paper_diskgnn.ACCURACY_GRAPH, (2, 1))
 
 
-@pytest.mark.parametrize("figure", list(paper_ginex.FIGURES))
+def _make_source(folder: Path) -> Path:
+    """Make a small graph in place of the real one, once, and return the folder of graphs."""
+    graph = folder / "real" / paper_prepropagation.GRAPH
+    if not graph.exists():
+        graph.mkdir(parents=True)
+        draws, num_nodes = np.random.default_rng(0), 500
+        np.savez(
+            graph / "data.npz",
+            edge_index=draws.integers(0, num_nodes, (2, 3000)),
+            x=draws.normal(size=(num_nodes, 8)).astype(np.float32),
+            y=draws.integers(0, 4, num_nodes),
+            train_idx=np.arange(0, num_nodes, 2),
+            val_idx=np.arange(1, num_nodes, 4),
+            test_idx=np.arange(3, num_nodes, 4),
+        )
+    return graph.parent
+
+
+@pytest.mark.parametrize("figure", list(paper_ginex.EXPERIMENTS))
 def test_ginex(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, figure: str) -> None:
     _make_tiny_ginex(monkeypatch)
-    _require_results(*run(paper_ginex, "--json", "--dir", str(folder), "--figures", figure))
+    _require_results(*run(paper_ginex, "--json", "--dir", str(folder), "--only", figure))
 
 
 @pytest.mark.parametrize("figure", list(paper_gnndrive.EXPERIMENTS))
@@ -169,8 +192,9 @@ def test_diskgnn(
     run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, experiment: str
 ) -> None:
     _make_tiny_diskgnn(monkeypatch)
-    code, output = run(paper_diskgnn, "--json", "--dir", str(folder), "--only", experiment)
-    trains = experiment not in ("figure12", "segments", "figure14")
+    source = _make_source(folder)
+    code, output = run(paper_diskgnn, "--json", "--dir", str(folder), "--source", str(source), "--only", experiment)
+    trains = experiment not in ("figure12", "segments", "figure14", "table3")
     (_require_results if trains else _require_findings)(code, output)
 
 
@@ -181,7 +205,7 @@ def test_a_stand_in_waits_in_place_of_each_step(
     _make_tiny_gnndrive(monkeypatch)
     _make_tiny_diskgnn(monkeypatch)
     options = ("--json", "--dir", str(folder), "--trainer", "stand-in:2ms")
-    ginex = _require_results(*run(paper_ginex, *options, "--figures", "18"))
+    ginex = _require_results(*run(paper_ginex, *options, "--only", "figure18"))
     gnndrive = _require_results(*run(paper_gnndrive, *options, "--nodes", str(_NUM_NODES), "--only", "figure12"))
     diskgnn = _require_results(*run(paper_diskgnn, *options, "--only", "table5"))
     for document in (ginex, gnndrive, diskgnn):
@@ -205,49 +229,71 @@ def test_other_trainers_are_refused(
 def test_legend(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = paper_legend.Scale(_NUM_NODES, {"TW": 4000, "FM": 2000}, 10, 1, batch_size=1000, chunk_size=100)
     monkeypatch.setattr(paper_legend, "QUICK", tiny)
-    code, output = run(paper_legend, "--json", "--dir", str(folder))
-    _require_findings(code, output)
+    monkeypatch.setattr(paper_legend, "SAME_BITS_NODES", 500)
+    document = _require_findings(*run(paper_legend, "--json", "--dir", str(folder), "--trainer", "stand-in:2ms"))
+    assert document["trainer"] == "a stand-in of 2 ms per batch"
+    (is_same,) = [each["ours"] for each in document["findings"] if "bit for bit" in each["claim"]]
+    assert is_same == 1
 
 
 def test_prepropagation(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draws = np.random.default_rng(0)
-    source = folder / "real" / paper_prepropagation.GRAPH
-    source.mkdir(parents=True)
-    num_nodes = 500
-    np.savez(
-        source / "data.npz",
-        edge_index=draws.integers(0, num_nodes, (2, 3000)),
-        x=draws.normal(size=(num_nodes, 8)).astype(np.float32),
-        y=draws.integers(0, 4, num_nodes),
-        train_idx=np.arange(0, num_nodes, 2),
-        val_idx=np.arange(1, num_nodes, 4),
-        test_idx=np.arange(3, num_nodes, 4),
-    )
+    source = _make_source(folder)
     for module in (hop_runs, paper_prepropagation):
         monkeypatch.setattr(module, "BATCH_SIZE", 200)
     monkeypatch.setattr(paper_prepropagation, "take_turn", _take_turn_here)
     monkeypatch.setattr(paper_prepropagation, "ITEM_WORKERS", 0)
     tiny = paper_prepropagation.Scale((2,), 1, (1, 64), 1000, 1)
     monkeypatch.setattr(paper_prepropagation, "QUICK", tiny)
-    code, output = run(paper_prepropagation, "--json", "--source", str(source.parent), "--dir", str(folder))
+    code, output = run(paper_prepropagation, "--json", "--source", str(source), "--dir", str(folder))
     _require_findings(code, output)
 
 
-def test_the_page_has_a_row_for_every_figure_and_those_found() -> None:
-    found = {"figure": "Table 6", "claim": "gain", "ours": 0.2, "paper": 0.1, "verdict": "better"}
-    page = papers_page.write_page({"paper_legend": {"findings": [found], "quick": True, "hours": 0.5}})
+def _keep(folder: Path, ours: float, *, is_quick: bool, date: str) -> None:
+    plot = Plot("Table 6", "", "bars", "graph", "seconds", ("TW", "FM"), {"with": (1.5, ours), "without": (2.0, 1.0)})
+    results = Results([Finding("Table 6", "gain", ours, 0.1, why="the disk waits")], [plot])
+    with mock.patch.object(paper_results, "datetime") as clock:
+        clock.now().isoformat.return_value = date
+        keep_results(folder, "paper_legend", "table6", results, is_quick=is_quick, trainer="", hours=0.5)
+
+
+def test_the_page_has_a_row_for_every_figure_and_draws_those_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(papers_page, "RESULTS", tmp_path)
+    _keep(tmp_path, 0.2, is_quick=False, date="2026-11-26")
+    page = papers_page.write_page({"paper_legend": read_results(tmp_path, "paper_legend")})
     for figures in papers_page.FIGURES.values():
         assert all(f"| {figure} |" in page for figure in figures)
-    assert "| Table 6 | gain | 0.1 | 0.2 | better |" in page
-    assert "no evidence, 0.5 hours" in page
+    assert "| Table 6 | gain | 0.1 | 0.2 | better | the disk waits | whole |" in page
+    assert "0.5 hours" in page
     assert "| Table 7 | | | | not run |" in page
+    assert f"({tmp_path.name}/paper_legend-table-6.svg)" in page
+    drawn = ElementTree.parse(tmp_path / "paper_legend-table-6.svg").getroot()
+    bars = [each for each in drawn.iter() if each.tag.endswith("rect") and each.get("height") not in ("10", "320")]
+    heights = [float(each.get("height", "")) for each in bars]
+    assert np.allclose(np.divide(heights, heights[0]), np.divide([1.5, 0.2, 2.0, 1.0], 1.5), rtol=0.01)
+
+
+def test_whole_runs_count_more_than_quick_ones_and_then_the_newest(tmp_path: Path) -> None:
+    def gain() -> float:
+        return float(read_results(tmp_path, "paper_legend")["Table 6"]["findings"][0]["ours"])
+
+    _keep(tmp_path, 0.2, is_quick=True, date="2026-11-26")
+    _keep(tmp_path, 0.3, is_quick=True, date="2026-11-27")
+    assert gain() == 0.3
+    _keep(tmp_path, 0.4, is_quick=False, date="2026-11-25")
+    _keep(tmp_path, 0.5, is_quick=True, date="2026-11-28")
+    assert gain() == 0.4
 
 
 def test_verdicts_are_those_of_the_figures() -> None:
-    def verdict(ours: float, paper: float | None, **more: bool) -> str:
-        return papers.Finding("Figure 1", "x", ours, paper, **more).verdict
+    def verdict(ours: float, paper: float | None, *, less_is_better: bool = False, is_trait: bool = False) -> str:
+        found = Finding("Figure 1", "x", ours, paper, less_is_better=less_is_better, is_trait=is_trait)
+        return found.verdict
 
     assert verdict(1.5, None) == "plotted only"
     assert verdict(float("nan"), 2.0) == "failed"
     assert [verdict(ours, 2.0) for ours in (1.7, 1.9, 2.1, 3.0)] == ["not", "reproduced", "reproduced", "better"]
-    assert [verdict(ours, 2.0, less_is_better=True) for ours in (3.0, 2.1, 1.0)] == ["not", "reproduced", "better"]
+    assert [verdict(ours, 2.0, is_trait=True) for ours in (1.7, 1.9, 3.0)] == ["not", "reproduced", "reproduced"]
+    for_less = [verdict(ours, 2.0, less_is_better=True) for ours in (3.0, 2.1, 1.0, 0.0, -1.0)]
+    assert for_less == ["not", "reproduced", "better", "better", "better"]
