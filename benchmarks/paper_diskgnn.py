@@ -402,7 +402,7 @@ def _find_traffic(bench: Bench, point: Point, systems: tuple[str, ...], is_first
         paper = VOLUME["MariusGNN"] / VOLUME["DiskGNN"]
         why = "few seeds stand for the paper's million: an epoch of it loads all partitions, for any number of batches"
         claim = f"MariusGNN over DiskGNN, bytes read, {name}"
-        bench.findings.append(Finding("Table 1, Figures 8 and 9", claim, traffic, paper, is_trait=True, why=why))
+        bench.findings.append(Finding("Table 1, Figures 8 and 9", claim, traffic, paper, less_is_better=True, why=why))
 
 
 def _describe(point: Point) -> str:

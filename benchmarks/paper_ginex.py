@@ -180,11 +180,11 @@ class Bench:
         return float(result.get("seconds", result.get("ran_seconds", math.inf) / case.num_batches))
 
     def counts(self, case: Case) -> str:
-        """Return what the last run of a case read and waited for, in words, for the page."""
+        """Return what a case took, and what its last run read, in words, for the page."""
         result = self.results[case][-1]
         if "failed" in result:
             return str(result["failed"])
-        parts = [f"{result['seconds'] * 1e3:.0f} ms a batch", f"{result['kernel_bytes'] / 1e6:.1f} MB from the disk"]
+        parts = [f"{self.seconds(case) * 1e3:.0f} ms a batch", f"{result['kernel_bytes'] / 1e6:.1f} MB from the disk"]
         parts += [f"{result['reads']:,.0f} reads"] if result["reads"] else []
         parts += [f"{1 - result['hits'] / result['rows']:.0%} of the rows missed"] if result["cache_rows"] else []
         return ", ".join(parts)

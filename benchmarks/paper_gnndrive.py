@@ -289,7 +289,8 @@ class Bench:
         if result["reads"]:
             parts.append(f"{result['reads']:,.0f} reads")
         else:
-            parts.append(f"{result['kernel_bytes'] / PAGE_BYTES:,.0f} pages")
+            num_pages = result["kernel_bytes"] / PAGE_BYTES
+            parts.append(f"{num_pages:,.0f} pages, {1e6 * result['stall_seconds'] / max(1, num_pages):.0f} us each")
         return ", ".join(parts)
 
     def table(self, cases: dict[str, Case]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-_WIDTH, _HEIGHT = 640, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 170, 30, 46
+_WIDTH, _HEIGHT = 680, 332
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 190, 30, 58
 _PLOT_WIDTH, _PLOT_HEIGHT = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 # Told apart also without colours: dark and light alternate.
 _COLOURS = ("#1b4f72", "#f5b041", "#7d3c98", "#7dcea0", "#922b21", "#85c1e9", "#424949", "#f1948a")
@@ -41,7 +41,8 @@ def _elements(plot: Mapping[str, Any]) -> Iterator[str]:
         yield _text(_LEFT - 6, y + 4, f"{tick:g}", "end")
     step = _PLOT_WIDTH / max(1, len(points))
     for number, point in enumerate(points):
-        yield _text(_LEFT + step * (number + 0.5), _TOP + _PLOT_HEIGHT + 16, point)
+        for line, part in enumerate(point.split(", ")):
+            yield _text(_LEFT + step * (number + 0.5), _TOP + _PLOT_HEIGHT + 14 + 12 * line, part)
     yield _text(_LEFT + _PLOT_WIDTH / 2, _HEIGHT - 8, plot["x"])
     for number, (name, row) in enumerate(series.items()):
         colour = _COLOURS[number % len(_COLOURS)]

@@ -134,8 +134,8 @@ def _cells(finding: Mapping[str, Any]) -> str:
 
 def _draw(script: str, by_figure: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Draw the plots of a paper's figures next to the results, and yield their lines on the page."""
-    for figure, document in by_figure.items():
-        for plot in document["plots"]:
+    for figure in FIGURES[script]:
+        for plot in by_figure.get(figure, {"plots": []})["plots"]:
             if plot["figure"] == figure:
                 name = "-".join([script, *re.findall(r"\w+", f"{figure} {plot['part']}".lower())])
                 (RESULTS / f"{name}.svg").write_text(draw(plot))
