@@ -61,8 +61,8 @@ from workloads import DEFAULT_FOLDER, measure_device
 
 DIM, EDGES_PER_NODE, ACCURACY_GRAPH = 128, 16, "oewn"
 OTHER_BYTES = 400_000_000
-# As the paper trains IG; the others take 50.
-EPOCHS_PACKED_FOR = 20
+# As the paper trains its graphs until they converge; FS has no classes, and is counted with the others.
+EPOCHS_PACKED_FOR = {"uniform": 50, "kronecker": 20}
 # Shares of an unbounded layout: 7, 5 and 3 of the 10.19 times the table that IG takes.
 DISK_PARTS = {"7 of 10.19": 7 / 10.19, "5 of 10.19": 5 / 10.19, "3 of 10.19": 3 / 10.19}
 SYSTEMS = (
@@ -71,6 +71,7 @@ SYSTEMS = (
 )
 # With more rows in memory: of DGL-OnDisk memory changes nothing, and an epoch takes longest.
 WITH_CACHE = tuple(system for system in SYSTEMS if system not in ("DGL-OnDisk", "pread"))
+SYSTEMS_OF_FIGURE_10 = ("DiskGNN", "Ginex", "Ginex, a page per row")
 KINDS = {"uniform": "uniform, for FS", "kronecker": "R-MAT, for IG"}
 # Ideas in switches.py that a system does without.
 WITHOUT = {"Ginex, a row per read": "coalescing"}
@@ -302,10 +303,10 @@ class Bench:
         result = self.run(system, point, without)
         if "failed" in result:
             return f"{system}: {result['failed']}"
-        times = result["bytes_read"] / self.table_bytes(point.kind)
+        times, asked = (result[name] / self.table_bytes(point.kind) for name in ("bytes_read", "bytes_needed"))
         return (
             f"{system}: {result['seconds']:.1f} s, of which {result['stall_seconds']:.1f} wait for data, "
-            f"{result['reads']:,.0f} reads of {times:.2f} times the table"
+            f"{result['reads']:,.0f} reads of {times:.2f} times the table for {asked:.2f} of rows"
         )
 
     def _row(self, system: str, point: Point, first_seconds: float) -> list[str]:
@@ -317,7 +318,7 @@ class Bench:
         whole, disk = "-", "-"
         if system == "DiskGNN":
             packing = self.packing(point)
-            whole = f"{result['seconds'] + packing['seconds'] / EPOCHS_PACKED_FOR:.2f}"
+            whole = f"{result['seconds'] + packing['seconds'] / EPOCHS_PACKED_FOR[point.kind]:.2f}"
             disk = f"{packing['disk_bytes'] / table_bytes:.2f}"
         elif system == "MariusGNN":
             whole = f"{result['preparation_seconds']:.2f}"
@@ -345,7 +346,7 @@ def figures_8_to_10(bench: Bench) -> None:
         for fraction in bench.scale.fractions:
             point = Point(kind, fraction)
             is_first = fraction == bench.scale.fractions[0]
-            systems = SYSTEMS if is_first else ("DiskGNN", "Ginex") if bench.is_quick else WITH_CACHE
+            systems = SYSTEMS if is_first else SYSTEMS_OF_FIGURE_10 if bench.is_quick else WITH_CACHE
             bench.out(f"{KINDS[kind]}, {fraction:.0%}: {format_bytes(bench.case('DiskGNN', point).memory_bytes)}")
             bench.table({system: (system, point) for system in systems})
             _find_times(bench, point, systems, is_first)
@@ -383,9 +384,10 @@ def _find_times(bench: Bench, point: Point, systems: tuple[str, ...], is_first: 
             )
         bench.findings.append(Finding("Table 1, Figures 8 and 9", claim, ratio, paper, why=why))
     packing, epoch = bench.packing(point), bench.run("DiskGNN", point)
-    share = packing.get("seconds", np.nan) / EPOCHS_PACKED_FOR / epoch.get("seconds", np.nan)
-    claim = f"DiskGNN: packing over the time of {EPOCHS_PACKED_FOR} epochs, {name} (paper: within .05)"
-    bench.findings.append(Finding("Table 1, Figures 8 and 9", claim, share, 0.05, less_is_better=True))
+    share = packing.get("seconds", np.nan) / EPOCHS_PACKED_FOR[point.kind] / epoch.get("seconds", np.nan)
+    claim = f"DiskGNN: packing over the time of {EPOCHS_PACKED_FOR[point.kind]} epochs, {name} (paper: within .05)"
+    why = f"packing {packing.get('seconds', np.nan):.2f} s, an epoch {epoch.get('seconds', np.nan):.2f}"
+    bench.findings.append(Finding("Table 1, Figures 8 and 9", claim, share, 0.05, less_is_better=True, why=why))
 
 
 def _find_traffic(bench: Bench, point: Point, systems: tuple[str, ...], is_first: bool) -> None:

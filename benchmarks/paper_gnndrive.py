@@ -123,8 +123,8 @@ WHOLE = Scale(
     memory_fraction=0.48,
     num_batches={
         "PyG+": 16,
-        "Ginex": 256,
-        "Ginex, a page per row": 256,
+        "Ginex": 880,
+        "Ginex, a page per row": 880,
         "GNNDrive": 32,
         "MariusGNN": 48,
         "in memory": 6,
@@ -146,8 +146,8 @@ QUICK = Scale(
     memory_fraction=0.48,
     num_batches={
         "PyG+": 12,
-        "Ginex": 128,
-        "Ginex, a page per row": 128,
+        "Ginex": 336,
+        "Ginex, a page per row": 336,
         "GNNDrive": 24,
         "MariusGNN": 32,
         "in memory": 6,
