@@ -376,7 +376,7 @@ def _find_times(bench: Bench, point: Point, systems: tuple[str, ...], is_first: 
     for other in systems[1:]:
         ratio = bench.seconds(other, point) / bench.seconds("DiskGNN", point)
         paper = TIMES_OVER.get(other) if is_first else None
-        claim = f"{other} over DiskGNN, time, {name}"
+        claim = f"time over DiskGNN's: {other}, {name}"
         why = f"{bench.counts(other, point)}; {bench.counts('DiskGNN', point)}" if other in TIMES_OVER else ""
         if other == "MariusGNN":
             why += (
@@ -397,13 +397,13 @@ def _find_traffic(bench: Bench, point: Point, systems: tuple[str, ...], is_first
         if other in systems:
             traffic = disk / bench.run(other, point).get("bytes_read", np.nan)
             paper = 0.2 if other != "Ginex" else None
-            claim = f"bytes read over those of {other}, {name}"
+            claim = f"bytes from the disk over those of {other}, {name}"
             bench.findings.append(Finding("Figure 10", claim, traffic, paper, less_is_better=True))
     if is_first and "MariusGNN" in systems:
         traffic = bench.run("MariusGNN", point).get("bytes_read", np.nan) / disk
         paper = VOLUME["MariusGNN"] / VOLUME["DiskGNN"]
         why = "few seeds stand for the paper's million: an epoch of it loads all partitions, for any number of batches"
-        claim = f"MariusGNN over DiskGNN, bytes read, {name}"
+        claim = f"bytes from the disk over DiskGNN's: MariusGNN, {name}"
         bench.findings.append(Finding("Table 1, Figures 8 and 9", claim, traffic, paper, less_is_better=True, why=why))
 
 
