@@ -21,6 +21,7 @@ from diskhop import _native
 ROOT = Path(__file__).parents[1]
 _SOURCES = ROOT / "src" / "diskhop"
 _IDEAS = "tests/integration/test_paper_ideas.py"
+_IN_TURN = "tests/integration/test_lists_in_turn.py"
 _TEST_FAILED = 1  # pytest's exit code; others say that no test ran
 # Loaded by pytest before anything is imported: an editable install would find the sources that are not mutated.
 _PLUGIN = """
@@ -132,6 +133,20 @@ MUTATIONS = (
         "    room.grow_in_flight(wishes.batches_before_cache())\n",
         "",
         f"{_IDEAS}::test_belady_reads_ahead_of_the_model",
+    ),
+    Mutation(
+        "lists and rows have the same memory in turn",
+        "pipeline/pipeline.py",
+        "cached_rows=None if lists is None else lists.memory",
+        "cached_rows=None",
+        f"{_IN_TURN}::test_lists_are_there_while_batches_are_sampled_and_rows_while_they_are_fetched",
+    ),
+    Mutation(
+        "lists are read before each superbatch",
+        "pipeline/stages.py",
+        "        self._lists.load()\n",
+        "",
+        f"{_IN_TURN}::test_lists_are_there_while_batches_are_sampled_and_rows_while_they_are_fetched",
     ),
     Mutation(
         "one scan for all batches in flight",

@@ -151,6 +151,8 @@ class StoreShare:
     most_extracting: batches in flight at most, where they share rows; 0 for no such bound.
     superbatch: batches sampled ahead at once; 0 if the store does not look ahead.
     first_superbatch: those of a run's first superbatch, at most.
+    lists_in_cache_bytes: bytes of neighbour lists that have the memory of the cached rows while a superbatch is sampled
+        (Ginex, section 3.1); 0 if lists have memory of their own.
     scratch: folder for the run's temporary files, '' for none.
     layout: folder of batches prepared before the run, '' for none.
     """
@@ -163,6 +165,7 @@ class StoreShare:
     most_extracting: int = 0
     superbatch: int = 0
     first_superbatch: int = 0
+    lists_in_cache_bytes: int = 0
     scratch: str = ""
     layout: str = ""
 
@@ -221,7 +224,7 @@ class SampledPlan(RunPlan):
     share: memory and disk of the feature store.
     engine_depth: reads that the engine keeps in flight.
     topology: where the neighbour lists are: 'memory', 'cached' or 'mapped'.
-    topology_cache_bytes: memory for lists, if they are 'cached'.
+    topology_cache_bytes: memory for lists, if they are 'cached'; that of the cached rows, if the share says so.
     batch_bytes: bytes of a large mini-batch as the model gets it (measured, with headroom).
     bytes_in_flight: bytes of batches from their submission to the store until their rows are assembled. One batch is
         always admitted. If nothing is assembled, the model's batch is among them.
@@ -265,6 +268,8 @@ class SampledPlan(RunPlan):
         share = stored.pop("share")
         # Its bytes are in "reserved" already.
         del share["reserves"], stored["values"]
+        if not self.share.lists_in_cache_bytes:
+            del share["lists_in_cache_bytes"]
         if not self.columns:
             del stored["columns"]
         if self.row_places is None:

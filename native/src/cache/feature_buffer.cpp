@@ -24,7 +24,7 @@ FeatureBuffer::FeatureBuffer(SharedScan& scan, std::byte* rows, std::uint64_t nu
                                 std::to_string(num_slots) + " and " + std::to_string(num_rows));
   }
   slot_of_.assign(num_rows, none);
-  slots_.resize(num_slots + 1);
+  slots_ = std::vector<Slot>(num_slots + 1);
   for (std::uint32_t index = 0; index < num_slots; ++index) slots_[index].next = index + 1;
   if (num_slots > 0) {
     first_free_ = 0;
@@ -74,7 +74,7 @@ void FeatureBuffer::admit() noexcept {
 
 void FeatureBuffer::read(const std::shared_ptr<Batch>& batch, const Missing& missing) noexcept {
   try {
-    auto request = scan_.join(missing.rows, missing.to_slots, rows_);
+    auto request = scan_.join(missing.rows, missing.to_slots, rows_, this);
     const std::scoped_lock lock(mutex_);
     batch->request_ = std::move(request);
   } catch (...) {
@@ -118,12 +118,13 @@ FeatureBuffer::Missing FeatureBuffer::claim(const std::shared_ptr<Batch>& batch)
     batch->slots_[position] = index;
     Slot& slot = slots_[index];
     if (slot.num_users++ == 0) take_from_standby(index);
-    if (slot.reader == no_reader) {
+    const std::uint16_t number = slot.reader.load(std::memory_order_acquire);
+    if (number == no_reader) {
       ++batch->counts_.hits;
       continue;
     }
     ++batch->counts_.shared;
-    const auto& reader = readers_[slot.reader];
+    const auto& reader = readers_[number];
     if (std::ranges::find(batch->others_, reader) == batch->others_.end()) batch->others_.push_back(reader);
   }
   for (std::size_t number = 0; number < missing.rows.size(); ++number) {
@@ -131,7 +132,7 @@ FeatureBuffer::Missing FeatureBuffer::claim(const std::shared_ptr<Batch>& batch)
     const std::uint32_t index = take_slot();
     slots_[index].row = row;
     slots_[index].num_users = 1;
-    slots_[index].reader = batch->reader_;
+    slots_[index].reader.store(batch->reader_, std::memory_order_relaxed);  // the scan sees it when the batch joins
     slot_of_[row] = index;
     batch->slots_[static_cast<std::size_t>(std::exchange(missing.to_slots[number], index))] = index;
   }
@@ -148,12 +149,38 @@ BatchCounts FeatureBuffer::wait(const std::shared_ptr<Batch>& batch) {
     if (batch->error_) std::rethrow_exception(batch->error_);
     others = batch->others_;
   }
-  for (const auto& other : others) complete(other);
+  // From the back: where ids ascend, the last row to arrive is mostly there, and the first wait is the only one.
+  for (std::size_t left = others.empty() ? 0 : batch->slots_.size(); left > 0; --left) {
+    wait_for_row(slots_[static_cast<std::size_t>(batch->slots_[left - 1])]);
+  }
   const std::scoped_lock lock(mutex_);
+  const auto is_lost = [&](std::int64_t place) { return slots_[static_cast<std::size_t>(place)].row == none; };
   for (const auto& other : others) {
-    if (other->error_) std::rethrow_exception(other->error_);
+    if (other->error_ && std::ranges::any_of(batch->slots_, is_lost)) std::rethrow_exception(other->error_);
   }
   return batch->counts_;
+}
+
+/// The scan has read rows to their slots, for a batch that may lack others.
+void FeatureBuffer::arrived(std::span<const std::uint32_t> to_rows) noexcept {
+  for (const std::uint32_t index : to_rows) slots_[index].reader.store(no_reader, std::memory_order_release);
+}
+
+/// Returns once the row of a slot in use is there, or will never be.
+void FeatureBuffer::wait_for_row(const Slot& slot) {
+  const auto has_ended = [&] { return slot.reader.load(std::memory_order_acquire) == no_reader; };
+  if (has_ended()) return;
+  std::shared_ptr<Batch> batch;
+  std::shared_ptr<SharedScan::Request> request;
+  {
+    std::unique_lock lock(mutex_);
+    if (has_ended()) return;
+    batch = readers_[slot.reader.load(std::memory_order_acquire)];
+    changed_.wait(lock, [&] { return batch->is_finished_ || batch->request_; });
+    request = batch->request_;
+  }
+  if (request) scan_.wait_until(request, has_ended);
+  if (!has_ended()) complete(batch);  // its reads have failed
 }
 
 /// Returns once a batch's reads have ended. Any thread that needs its rows calls this: the batch's own thread may be
@@ -181,15 +208,15 @@ void FeatureBuffer::complete(const std::shared_ptr<Batch>& batch) {
   changed_.notify_all();
 }
 
-/// Marks the rows that a batch has read as valid or failed. The mutex is locked.
+/// Ends the reads of a batch; if they failed, rows that have not arrived are forgotten. The mutex is locked.
 void FeatureBuffer::finish(Batch& batch, std::exception_ptr error) {
   if (batch.is_finished_) return;
   if (batch.is_claimed_) {
-    for (const std::int64_t place : batch.slots_) {
-      const auto index = static_cast<std::uint32_t>(place);
-      if (slots_[index].reader != batch.reader_) continue;
-      slots_[index].reader = no_reader;
-      if (error) forget_row(index);
+    for (std::size_t left = error ? batch.slots_.size() : 0; left > 0; --left) {
+      const auto index = static_cast<std::uint32_t>(batch.slots_[left - 1]);
+      if (slots_[index].reader.load(std::memory_order_acquire) != batch.reader_) continue;
+      forget_row(index);
+      slots_[index].reader.store(no_reader, std::memory_order_release);
     }
     readers_[batch.reader_] = nullptr;
   }
@@ -219,7 +246,7 @@ void FeatureBuffer::release(const std::shared_ptr<Batch>& batch) {
     changed_.wait(lock, [&] { return batch->is_finished_ || batch->request_; });  // it may be being admitted
     if (!batch->is_finished_) {
       const auto reads = [&](std::int64_t place) {
-        return slots_[static_cast<std::size_t>(place)].reader == batch->reader_;
+        return slots_[static_cast<std::size_t>(place)].reader.load(std::memory_order_acquire) == batch->reader_;
       };
       is_needed = std::ranges::any_of(batch->slots_, [&](std::int64_t place) {
         return reads(place) && slots_[static_cast<std::size_t>(place)].num_users > 1;

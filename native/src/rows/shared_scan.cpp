@@ -23,8 +23,8 @@ namespace diskhop {
 class SharedScan::Request {
  public:
   Request(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::uint64_t num_rows,
-          std::byte* destination)
-      : out(destination), unplanned(ids.size()) {
+          std::byte* destination, Arrivals* notified)
+      : out(destination), arrivals(notified), unplanned(ids.size()) {
     sorted_ids.reserve(ids.size());
     rows.reserve(ids.size());
     if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>{}) == ids.end()) {
@@ -52,6 +52,7 @@ class SharedScan::Request {
   std::vector<std::int64_t> sorted_ids;
   std::vector<std::uint32_t> rows;
   std::byte* out;
+  Arrivals* arrivals;
   std::size_t next = 0;
   std::size_t unplanned;
   std::size_t parts_in_flight = 0;
@@ -246,6 +247,8 @@ class SharedScan::Sweep {
         copy_part(part, group.reads.ops()[part.read]);
       }
     }
+    const std::scoped_lock lock(scan_.mutex_);
+    if (scan_.num_watching_ > 0) scan_.changed_.notify_all();
   }
 
   void copy_part(const Part& part, const Op& op) const {
@@ -265,6 +268,7 @@ class SharedScan::Sweep {
       copy_rows(row_bytes);
     }
     request.counts.reads.bytes_copied += part.count * row_bytes;
+    if (request.arrivals != nullptr) request.arrivals->arrived({request.rows.data() + part.first, part.count});
   }
 
   void share_seconds() {
@@ -313,8 +317,9 @@ void SharedScan::close() {
 }
 
 std::shared_ptr<SharedScan::Request> SharedScan::join(std::span<const std::int64_t> ids,
-                                                      std::span<const std::int64_t> to_rows, std::byte* out) {
-  auto request = std::make_shared<Request>(ids, to_rows, layout_.num_rows, out);
+                                                      std::span<const std::int64_t> to_rows, std::byte* out,
+                                                      Arrivals* arrivals) {
+  auto request = std::make_shared<Request>(ids, to_rows, layout_.num_rows, out, arrivals);
   {
     const std::scoped_lock lock(mutex_);
     if (is_closing_) throw std::logic_error("this scan was closed: open another");
@@ -329,6 +334,13 @@ ScanCounts SharedScan::wait(const std::shared_ptr<Request>& request) {
   changed_.wait(lock, [&] { return request->has_ended; });
   if (request->error) std::rethrow_exception(request->error);
   return request->counts;
+}
+
+void SharedScan::wait_until(const std::shared_ptr<Request>& request, const std::function<bool()>& is_enough) {
+  std::unique_lock lock(mutex_);
+  ++num_watching_;
+  changed_.wait(lock, [&] { return request->has_ended || is_enough(); });
+  --num_watching_;
 }
 
 void SharedScan::leave(const std::shared_ptr<Request>& request) {

@@ -19,7 +19,7 @@ from diskhop.pipeline.stages import LookAhead, Sample
 from diskhop.pipeline.superbatch import Superbatch, SuperbatchMaker
 from diskhop.policies.superbatches import SUPERBATCHES_ON_DISK
 from diskhop.protocols import LookAheadStore
-from diskhop.runtime.channels import ArrivalChannel, ByteGate, Channel
+from diskhop.runtime.channels import ArrivalChannel, ByteGate, Channel, Phase
 from diskhop.sampling.samplers import open_sampler
 
 # Makes the pass that follows another one, when it is begun: its seeds take memory.
@@ -44,14 +44,17 @@ class SampledAhead:
         self._pid = os.getpid()
         if before is None:
             cast(LookAheadStore[Any], parts.store).start_pass()
-        self.on_disk: ByteGate = ByteGate(SUPERBATCHES_ON_DISK) if before is None else before.on_disk
+        # Rows of one superbatch have the memory of the lists that the next one is sampled from.
+        num_on_disk = SUPERBATCHES_ON_DISK if parts.lists is None else 1
+        self.on_disk: ByteGate = ByteGate(num_on_disk) if before is None else before.on_disk
         maker_before = None if before is None else before._maker
         self._maker: SuperbatchMaker = SuperbatchMaker(parts, self._settings, self._numbers, maker_before)
         sampler = open_sampler(parts.topology, wanted.sampler, wanted.seed, parts.pool)
         num_threads = parts.plan.sampling_threads
         # Batches of a superbatch wait on disk, not in the channel.
-        self._sample = Sample(sampler, wanted, num_threads, num_threads)
-        look_ahead = LookAhead(self._maker, self.on_disk, self._end)
+        phase = None if parts.lists is None else Phase()
+        self._sample = Sample(sampler, wanted, num_threads, num_threads, phase)
+        look_ahead = LookAhead(self._maker, self.on_disk, self._end, parts.lists, phase)
         self._threads = StageThreads([self._sample, look_ahead], ArrivalChannel(0), ordered=True)
         self.superbatches: Channel[Superbatch] = self._threads.outgoing
         atexit.register(self.close)

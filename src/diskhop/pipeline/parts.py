@@ -23,6 +23,7 @@ from diskhop.pipeline.sizes import batch_bytes, made_bytes
 from diskhop.plans import SampledPlan
 from diskhop.protocols import Bytes, FeatureStore, GroupRows, NodeIds, Rows, SampledBatch, TableGroup, TablePart
 from diskhop.sampling.cached_topology import AnyTopology
+from diskhop.sampling.lists_in_turn import ListsInTurn
 from diskhop.stores.resources import PreparedBatches, repeat_rows, whole_rows
 from diskhop.system.memory import buffer_bytes
 
@@ -34,6 +35,7 @@ class PipelineParts:
     store: None for a dataset without features.
     scratch: folder for traces of superbatches; None if the store does not look ahead.
     prepared: batches prepared before the run; None for none.
+    lists: neighbour lists whose memory the store has while batches are fetched; None: lists have their own.
     device_rows: rows in front of the store, for batches that are delivered on a device; None: the store has all.
     """
 
@@ -45,6 +47,7 @@ class PipelineParts:
     pool: BufferPool
     scratch: Path | None
     prepared: PreparedBatches | None
+    lists: ListsInTurn | None = None
     device_rows: DeviceRows | GroupDeviceRows | None = None
 
     def find_prepared(self, wanted: Pass) -> Any:

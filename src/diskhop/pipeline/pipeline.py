@@ -35,7 +35,8 @@ from diskhop.policies.device_rows import PLACING_BYTES_PER_ROW, RowLevels
 from diskhop.protocols import NodeIds, TableGroup
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import STAGING_BYTES
-from diskhop.sampling.open import open_plan_topology
+from diskhop.sampling.lists_in_turn import ListsInTurn, memory_in_turn
+from diskhop.sampling.open import open_plan_lists, open_plan_topology
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.group_share import without_cached_rows
 from diskhop.stores.resources import PreparedBatches, StoreResources
@@ -128,10 +129,22 @@ def open_pipeline(
     num_bytes = plan.reserved["mini-batches in flight"] + plan.reserved["sampled ahead"] + plan.staging_bytes
     pool = BufferPool(num_bytes + (STAGING_BYTES if plan.topology == "cached" else 0))
     with ExitStack() as stack:
-        topology = stack.enter_context(open_plan_topology(dataset, plan, engine, budget, pool, memory))
-        pinned = prepared = levels = None
         table = dataset.features()
         kind = store_kind(plan.store, table)
+        pinned = prepared = levels = scratch = lists = None
+        reserves = dict(plan.share.reserves)
+        if table is not None and kind.looks_ahead:
+            scratch = stack.enter_context(scratch_folder(Path(plan.share.scratch)))
+        if plan.share.lists_in_cache_bytes:
+            # The lists are in the memory of the cache first.
+            cache_bytes = reserves.pop("cache")
+            stack.enter_context(budget.reserve("cache", cache_bytes))
+            assert scratch is not None, "the store looks ahead"
+            content = memory_in_turn(cache_bytes)
+            lists = stack.enter_context(open_plan_lists(dataset, plan, content, engine, budget, pool, scratch))
+            topology = lists.topology
+        else:
+            topology = stack.enter_context(open_plan_topology(dataset, plan, engine, budget, pool, memory))
         if plan.share.layout and table is not None and kind.find_prepared is not None:
             folder = Path(plan.share.layout)
             stack.enter_context(shared_directory(folder))
@@ -154,14 +167,12 @@ def open_pipeline(
             del chosen
         for name in _RESERVED_BY_PIPELINE:
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
-        scratch = store = None
+        store = None
         device_rows: DeviceRows | GroupDeviceRows | None = None
         if table is not None:
-            if kind.looks_ahead:
-                scratch = stack.enter_context(scratch_folder(Path(plan.share.scratch)))
-            for name, num_bytes in plan.share.reserves.items():
+            for name, num_bytes in reserves.items():
                 stack.enter_context(budget.reserve(name, num_bytes, is_shared=name in plan.shared))
-            resources = _resources_of(plan, engine, pool, memory, pinned, scratch, prepared)
+            resources = _resources_of(plan, engine, pool, memory, pinned, scratch, prepared, lists)
             if levels is not None:
                 assert copies is not None, "batches are delivered on the device that has rows"
                 if isinstance(table, TableGroup):
@@ -187,6 +198,7 @@ def open_pipeline(
             pool=pool,
             scratch=scratch,
             prepared=prepared,
+            lists=lists,
             device_rows=device_rows,
         )
         stack.callback(pipeline.close)
@@ -201,6 +213,7 @@ def _resources_of(
     pinned: NodeIds | None,
     scratch: Path | None,
     prepared: PreparedBatches | None,
+    lists: ListsInTurn | None,
 ) -> StoreResources:
     return StoreResources(
         engine=engine,
@@ -214,5 +227,6 @@ def _resources_of(
         pinned=pinned,
         scratch=scratch,
         prepared=prepared,
+        cached_rows=None if lists is None else lists.memory,
         memory=memory or OwnMemory(),
     )

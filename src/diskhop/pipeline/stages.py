@@ -19,7 +19,8 @@ from diskhop.pipeline.stage_threads import Stage
 from diskhop.pipeline.superbatch import NoRoomError, Superbatch, SuperbatchMaker
 from diskhop.policies.superbatches import SUPERBATCHES_ON_DISK
 from diskhop.protocols import Sampler
-from diskhop.runtime.channels import ByteGate, Channel, Turns
+from diskhop.runtime.channels import ByteGate, Channel, Phase, Turns
+from diskhop.sampling.lists_in_turn import ListsInTurn
 from diskhop.sampling.samplers import open_sampler
 from diskhop.stores.resources import ReplayStore
 
@@ -29,13 +30,19 @@ ReadSource = Callable[[Channel[Any]], Source]
 
 
 class Sample:
-    """Samples the batches of a pass, in the order of its numbers."""
+    """Samples the batches of a pass, in the order of its numbers.
+
+    phase: when the lists are in memory; None: all the time.
+    """
 
     name = "sample"
 
-    def __init__(self, sampler: Sampler, wanted: Pass, num_threads: int, capacity: int) -> None:
+    def __init__(
+        self, sampler: Sampler, wanted: Pass, num_threads: int, capacity: int, phase: Phase | None = None
+    ) -> None:
         self.num_threads = num_threads
         self.capacity = capacity
+        self._phase = phase
         self._sampler = sampler
         self._wanted = wanted
         self._turns = Turns(len(wanted.numbers))
@@ -43,10 +50,16 @@ class Sample:
     def run(self, _incoming: Channel[Any], outgoing: Channel[Sampled]) -> None:
         """See Stage."""
         for turn in self._turns:
-            outgoing.put(turn, self._sample(turn))
+            with contextlib.nullcontext() if self._phase is None else self._phase.work():
+                sampled = self._sample(turn)
+            outgoing.put(turn, sampled)
+            # The next turn must not keep it, once it is written to a superbatch.
+            del sampled
 
     def close(self, error: BaseException | None) -> None:
         """See Stage."""
+        if self._phase is not None:
+            self._phase.close(error)
 
     def finish(self) -> None:
         """Free the sampler and the seeds, once all batches are sampled."""
@@ -65,18 +78,30 @@ class Sample:
 class LookAhead:
     """Writes sampled batches to disk as superbatches and lets the store plan for each of them.
 
-    on_disk: gate of the number of superbatches on disk.
+    on_disk: gate of the number of superbatches on disk, one if `lists` are given.
     ended: called when all are made and handed over.
+    lists: read before each superbatch is sampled. The store has their memory once it is made, until it has left the
+        disk. None: lists have memory of their own.
+    phase: when they are in memory.
     """
 
     name = "look_ahead"
     num_threads = 1
     capacity = SUPERBATCHES_ON_DISK
 
-    def __init__(self, maker: SuperbatchMaker, on_disk: ByteGate, ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        maker: SuperbatchMaker,
+        on_disk: ByteGate,
+        ended: Callable[[], None],
+        lists: ListsInTurn | None = None,
+        phase: Phase | None = None,
+    ) -> None:
         self._maker = maker
         self._on_disk = on_disk
         self._ended = ended
+        self._lists = lists
+        self._phase = phase
 
     def run(self, incoming: Channel[Sampled], outgoing: Channel[Superbatch]) -> None:
         """See Stage."""
@@ -93,6 +118,16 @@ class LookAhead:
     def _make_superbatch(self, incoming: Channel[Sampled]) -> Superbatch:
         gate = self._on_disk
         gate.enter(1)
+        if self._lists is None or self._phase is None:
+            return self._make(incoming)
+        self._lists.load()
+        self._phase.begin()
+        superbatch = self._make(incoming)
+        self._phase.end()
+        return superbatch
+
+    def _make(self, incoming: Channel[Sampled]) -> Superbatch:
+        gate = self._on_disk
         try:
             return self._maker.make(incoming)
         except NoRoomError:

@@ -11,6 +11,7 @@ from diskhop.budget import format_bytes
 from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.sampling.cached_topology import cached_topology_bytes, list_bytes, room_for_lists
 from diskhop.sampling.columns import columns_bytes
+from diskhop.sampling.lists_in_turn import lists_in_turn_bytes
 from diskhop.sampling.topology import topology_bytes
 from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES, NamedLists, StoreRoom
 from diskhop.system.memory import buffer_bytes
@@ -94,6 +95,17 @@ def plan_lists(
         why = f"{format_bytes(cache_bytes)} of the most useful neighbour lists (--neighbor-cache)"
     room.reasons.append(f"Topology cached: {why}{share}")
     return ListsPlan("cached", cache_bytes)
+
+
+def lists_in_turn(files: TopologyFiles, sizes: BatchSizes, num_bytes: int, num_threads: int) -> NamedLists:
+    """Return the memory that stays with sampling, where lists and cached rows take theirs in turn.
+
+    num_bytes: of the memory that both take. num_threads: that sample.
+    """
+    topology = {"topology": lists_in_turn_bytes(files, num_bytes)}
+    if num_bytes >= list_bytes(files):
+        return NamedLists(topology, frozenset())
+    return NamedLists({**topology, "sampling": num_threads * sizes.hop_read_bytes}, frozenset())
 
 
 def _share_reads(

@@ -73,12 +73,19 @@ def _smallest(errors: Sequence[BudgetError]) -> BudgetError:
 def predict_plan(
     dataset: Dataset, workload: Workload, plan: SampledPlan, budget: Budget, disk: DiskModel | None = None
 ) -> SampledPlan:
-    """Add a prediction to a plan, if the budget has room for simulating it."""
+    """Add a prediction to a plan, if the budget has room for simulating it.
+
+    Its lists and cached rows have the same memory in turn where that is predicted to be faster.
+    """
     if dataset.features() is None:
         return plan
     try:
         with Simulation(dataset, workload, budget, disk) as simulation:
             predicted = simulation.predict(plan, workload)
+            kind, seconds = store_kind(plan.store, dataset.features()), predicted.run_seconds(workload.epochs)
+            in_turn = simulation.plan_in_turn(kind, workload, seconds)
+            if in_turn is not None and in_turn.plan is not None and in_turn.predicted is not None:
+                plan, predicted = in_turn.plan, in_turn.predicted
             reasons = (*plan.reasons, *waiting_for_disk(plan, predicted))
             return replace(plan, predicted=predicted, reasons=reasons)
     except BudgetError:

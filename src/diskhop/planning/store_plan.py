@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 from diskhop.batches.sizes import HEADROOM, BatchSizes
 from diskhop.batches.trace import reader_bytes, writer_bytes
@@ -23,13 +24,14 @@ from diskhop.pipeline.pinned import counts_accesses
 from diskhop.pipeline.sizes import rows_bytes
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.device_rows import ADDED, address_bytes, describe, on_device, place_on
-from diskhop.planning.lists import ListsPlan, named_lists, plan_lists
+from diskhop.planning.lists import ListsPlan, lists_in_turn, named_lists, plan_lists
 from diskhop.planning.measure import disk_model
 from diskhop.planning.options import describe_division
 from diskhop.planning.workload import Workload, store_wishes
 from diskhop.plans import SampledPlan, StoreShare
 from diskhop.policies.device_rows import PLACING_BYTES_PER_ROW
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
+from diskhop.sampling.cached_topology import list_bytes
 from diskhop.sampling.samplers import lists_of
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
@@ -39,6 +41,8 @@ from diskhop.stores.stores import store_kind
 from diskhop.system.memory import buffer_bytes, default_threads
 
 _MAX_READ_BYTES = 1 << 20
+# Neighbour lists that have the memory of cached rows in turn.
+_InTurn = Literal["none", "some", "all"]
 
 
 def plan_store(
@@ -50,6 +54,8 @@ def plan_store(
     sizes: BatchSizes | None = None,
     most_in_flight: int | None = None,
     lists_bytes: int | None = None,
+    *,
+    takes_turns: bool = False,
 ) -> SampledPlan:
     """Fill in a plan for one store; every option of the workload has an effect with it.
 
@@ -57,6 +63,7 @@ def plan_store(
     sizes: sizes of batches; default: those of the workload, else measured on a few batches.
     most_in_flight: batches in flight that get memory before cached rows do; default: the store's choice.
     lists_bytes: memory for neighbour lists at most; default: all that the smallest memory of the rest leaves.
+    takes_turns: lists and cached rows have the same memory in turn; see may_take_turns().
 
     Raises ConfigError for an unknown engine, and BudgetError, naming the smallest budget that works. Both come before
     anything is opened or measured.
@@ -73,8 +80,16 @@ def plan_store(
     if device_rows:
         # Batches have addresses, and the rows to pin are found by counting.
         workload = replace(workload, values=workload.values.plus(ADDED), pinned=workload.pinned or ACCESSES)
-    planning = _StorePlanning(dataset, workload, kind, budget, sizes, reasons, threads, lists_bytes, device_rows)
-    share = planning.divide(most_in_flight)
+    in_turn: _InTurn
+    for in_turn in ("all", "some") if takes_turns else ("none",):
+        planning = _StorePlanning(
+            dataset, workload, kind, budget, sizes, list(reasons), threads, lists_bytes, device_rows, in_turn
+        )
+        share = planning.divide(most_in_flight)
+        # Lists that are all there need less memory of their own than a neighbour cache.
+        if share.lists_in_cache_bytes == list_bytes(planning.files):
+            break
+    reasons = planning.room.reasons
     room, in_flight = planning.room, planning.room.in_flight
     reasons.append(in_flight.describe(HEADROOM))
     disk = disk or disk_model(dataset, engine)
@@ -89,7 +104,7 @@ def plan_store(
         engine=engine,
         engine_depth=DEFAULT_DEPTH,
         topology=planning.lists.topology,
-        topology_cache_bytes=planning.lists.cache_bytes,
+        topology_cache_bytes=share.lists_in_cache_bytes if in_turn == "some" else planning.lists.cache_bytes,
         memory_bytes=budget.total_bytes,
         batch_bytes=in_flight.batch_bytes,
         bytes_in_flight=in_flight.bytes_in_flight,
@@ -114,6 +129,24 @@ def plan_store(
     )
 
 
+def may_take_turns(dataset: Dataset, workload: Workload, kind: StoreKind, budget: Budget) -> bool:
+    """Whether lists and cached rows of a run can have the same memory in turn, and the user named the size of neither.
+
+    Only this process may use that memory, and nothing but the sampling of superbatches may need lists.
+    """
+    return (
+        kind.takes_turns
+        and workload.may_take_turns
+        and workload.cache_bytes is None
+        and workload.neighbor_cache_bytes is None
+        and not workload.device_bytes
+        and not workload.is_given
+        and budget.num_processes == 1
+        and dataset.types is None
+        and not lists_of(dataset, workload.samplers).columns
+    )
+
+
 def own_threads(budget: Budget) -> int:
     """Return the number of cores that a process may use, of those that share a budget."""
     return max(1, default_threads() // budget.num_processes)
@@ -133,8 +166,10 @@ class _StorePlanning:
         threads: int,
         lists_bytes: int | None,
         device_rows: Mapping[str, int],
+        in_turn: _InTurn,
     ) -> None:
         self._lists_bytes = lists_bytes
+        self._in_turn = in_turn
         self._dataset = dataset
         self._workload = workload
         self._kind = kind
@@ -147,12 +182,15 @@ class _StorePlanning:
         self.ordered = workload.ordered or "ordered" not in kind.uses or self._table is None
         # Without an order, a batch that is slow to sample must not hold up the others.
         self._sampling_threads = max(1 if self.ordered else 2, threads // 2)
+        if in_turn != "none":
+            self._sampling_threads = threads  # while nothing is trained
         self.room: StoreRoom
         self.lists: ListsPlan
 
     def divide(self, most_in_flight: int | None) -> StoreShare:
         """Reserve everything; afterwards room and lists are set. Raises BudgetError."""
-        wishes = store_wishes(self._dataset, self._workload, self._kind, most_in_flight)
+        in_turn_bytes = 0 if self._in_turn == "none" else list_bytes(self.files)
+        wishes = store_wishes(self._dataset, self._workload, self._kind, most_in_flight, in_turn_bytes)
         if wishes.cache_bytes is not None and "cache" not in self._kind.shares:
             wishes = replace(wishes, cache_bytes=wishes.cache_bytes // self._budget.num_processes)
         sizes, workload = self._sizes, self._workload
@@ -174,6 +212,11 @@ class _StorePlanning:
             room.grow_in_flight(MOST_IN_FLIGHT)
             return StoreShare()
         share = self._kind.divide(self._table, room, wishes)
+        if in_turn_bytes:
+            room.reasons.append(
+                f"Topology: {format_bytes(share.lists_in_cache_bytes)} of {format_bytes(in_turn_bytes)} in the memory "
+                "of the cached rows while a superbatch is sampled (training waits meanwhile)"
+            )
         if not self.ordered:
             room.reasons.append("Batches arrive out of order (results vary between runs; use --ordered to prevent it)")
         pinned = workload.pinned or PINNED[0]
@@ -211,10 +254,20 @@ class _StorePlanning:
         wished_bytes = self._workload.neighbor_cache_bytes
         if self._workload.is_given:
             return None
+        if self._in_turn != "none":
+            fit_bytes = list_bytes(self.files) if self._in_turn == "all" else 0
+            return lists_in_turn(self.files, self._sizes, fit_bytes, self._sampling_threads)
         num_processes = self._budget.num_processes
         return named_lists(self.files, self._sizes, wished_bytes, self._sampling_threads, num_processes)
 
     def _take_lists(self, room: StoreRoom) -> None:
+        if self._in_turn != "none":
+            lists = self._named_lists()
+            assert lists is not None, "batches are sampled"
+            for name, num_bytes in lists.reserves.items():
+                room.take(name, num_bytes)
+            self.lists = ListsPlan("memory" if self._in_turn == "all" else "cached")
+            return
         if self._workload.is_given:
             self.lists = ListsPlan("mapped")
             room.reasons.append("Topology memory-mapped: batches are read, not sampled")

@@ -43,6 +43,7 @@ class Workload:
     also_held: other graph data that the caller keeps in memory, as bytes by name.
     held_once: names of that of which all processes of the machine have one copy.
     num_ranks: processes on all machines that share out the batches; None: those that share the budget.
+    may_take_turns: only sampling needs neighbour lists, so that rows may have their memory while batches are fetched.
     values: bytes that preparing a batch adds.
     sizes: sizes that no batch exceeds; None: measured on a few batches.
     device_bytes: memory of a device for rows, where batches are delivered; 0: none.
@@ -71,6 +72,7 @@ class Workload:
     also_held: Mapping[str, int] = field(default_factory=dict)
     held_once: frozenset[str] = frozenset()
     num_ranks: int | None = None
+    may_take_turns: bool = False
     values: PreparedBytes = field(default_factory=PreparedBytes)
     sizes: BatchSizes | None = None
     device_bytes: int = 0
@@ -89,9 +91,13 @@ class Workload:
 
 
 def store_wishes(
-    dataset: Dataset, workload: Workload, kind: StoreKind, most_in_flight: int | None = None
+    dataset: Dataset,
+    workload: Workload,
+    kind: StoreKind,
+    most_in_flight: int | None = None,
+    lists_in_cache_bytes: int = 0,
 ) -> StoreWishes:
-    """Return the options of a workload that concern its store."""
+    """Return the options of a workload that concern its store. lists_in_cache_bytes: see StoreWishes."""
     dtypes = {nodes.feature_dtype for nodes in dataset.nodes.values() if nodes.features() is not None}
     # int8 is decoded to other memory.
     has_rows = bool(dtypes) and "int8" not in dtypes
@@ -107,6 +113,7 @@ def store_wishes(
         is_lent=has_rows and kind.lends and workload.reads_lent_rows and not workload.holds_while_waiting,
         holds_while_waiting=workload.holds_while_waiting,
         most_in_flight=most_in_flight,
+        lists_in_cache_bytes=lists_in_cache_bytes,
     )
 
 

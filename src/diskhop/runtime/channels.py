@@ -1,8 +1,8 @@
 """Bounded channels and gates between the pipeline's threads.
 
 An `OrderedChannel` delivers items in order of their index, an `ArrivalChannel` in order of arrival. A `ByteGate` bounds
-the bytes between two points. `Turns` shares out numbers. close() wakes every waiting thread; an error given to it is
-raised there.
+the bytes between two points. `Turns` shares out numbers. In a `Phase` threads may do some work. close() wakes every
+waiting thread; an error given to it is raised there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 ItemT = TypeVar("ItemT")
@@ -161,6 +163,44 @@ class ByteGate(_Closable):
         with self._changed:
             self._inside_bytes -= num_bytes
             self._changed.notify_all()
+
+
+class Phase(_Closable):
+    """A time in which threads may do some work. It is over at first, and may begin and end repeatedly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_on = False
+        self._num_inside = 0
+
+    def begin(self) -> None:
+        """Let threads work."""
+        with self._changed:
+            self._is_on = True
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let no more threads begin to work, and wait for those that do. Raises as work()."""
+        with self._changed:
+            self._is_on = False
+            while not self._closed and self._num_inside:
+                self._changed.wait()
+            self._raise_if_closed()
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Work, once the phase is on. Raises ClosedError, or the error given to close()."""
+        with self._changed:
+            while not self._closed and not self._is_on:
+                self._changed.wait()
+            self._raise_if_closed()
+            self._num_inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._num_inside -= 1
+                self._changed.notify_all()
 
 
 class Turns:

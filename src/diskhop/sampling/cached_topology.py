@@ -130,15 +130,18 @@ def open_cached_topology(
     budget: Budget,
     pool: BufferPool,
     memory: ResidentMemory | None = None,
+    place_of_lists: NDArray[np.uint8] | None = None,
 ) -> Iterator[CachedTopology]:
     """Open the lists and their columns for sampling, and cache the lists that fit; all bytes are reserved meanwhile.
 
     pool: memory of the read buffer. memory: of indptr and the cached lists, if processes share them; None: memory of
-    this process alone. Raises BudgetError, ReadError, and FormatError for damaged lists.
+    this process alone. place_of_lists: memory for the cached lists, which is reserved by others; None: memory of their
+    own. Raises BudgetError, ReadError, and FormatError for damaged lists.
     """
     dtype = index_dtype_of(files)
     resident = memory or OwnMemory()
-    num_bytes = cached_topology_bytes(files, options.cache_bytes, resident.num_processes)
+    own_bytes = options.cache_bytes if place_of_lists is None else 0
+    num_bytes = cached_topology_bytes(files, own_bytes, resident.num_processes)
     with budget.reserve("topology", num_bytes, is_shared=memory is not None):
         indptr = open_indptr(files, "memory", engine, resident)
         check_length(files.indices_path, list_bytes(files))
@@ -168,7 +171,11 @@ def open_cached_topology(
         try:
             # The native sampler reads a value for every edge, even if no list is cached.
             num_bytes = max(_num_cached(indptr, blocks), 1) * dtype.itemsize
-            lists = resident.make(num_bytes, load).view(dtype)
+            if place_of_lists is None:
+                lists = resident.make(num_bytes, load).view(dtype)
+            else:
+                load(place_of_lists[:num_bytes], Part(0, 1))
+                lists = place_of_lists[:num_bytes].view(dtype)
             with open_columns(files.columns, "cached", engine, budget, pool, options.max_gap_bytes) as columns:
                 parts = indptr, blocks, lists, scan, columns, files.clusters, files.types
                 yield CachedTopology(files.indices_path, files.num_edges, *parts)

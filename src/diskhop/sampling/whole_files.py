@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -50,15 +51,18 @@ def _read_bytes(path: Path, num_bytes: int, engine: Engine, memory: ResidentMemo
     """Read a file whole; each process of the machine reads a part of it."""
     file = File(str(path), "read")
     aligned_bytes = -(-num_bytes // file.offset_alignment) * file.offset_alignment
-    offsets = np.arange(0, aligned_bytes, _READ_BYTES, dtype=np.uint64)
-    ends = np.minimum(offsets + np.uint64(_READ_BYTES), np.uint64(aligned_bytes))
-    required_ends = np.minimum(ends, np.uint64(num_bytes))
-
-    def read(buffer: NDArray[np.uint8], part: Part) -> None:
-        own = part.of(len(offsets))
-        places, lengths, required = offsets[own], (ends - offsets)[own], (required_ends - offsets)[own]
-        engine.wait(engine.submit_read(file, places, lengths, buffer, places, required))
-
+    read = partial(read_whole, file, num_bytes, engine)
     content = memory.make(aligned_bytes, read)[:num_bytes]
     content.flags.writeable = False
     return content
+
+
+def read_whole(file: File, num_bytes: int, engine: Engine, buffer: NDArray[np.uint8], part: Part) -> None:
+    """Read a part of the first num_bytes of a file to their places in a buffer, which has them in whole blocks."""
+    aligned_bytes = -(-num_bytes // file.offset_alignment) * file.offset_alignment
+    offsets = np.arange(0, aligned_bytes, _READ_BYTES, dtype=np.uint64)
+    ends = np.minimum(offsets + np.uint64(_READ_BYTES), np.uint64(aligned_bytes))
+    required_ends = np.minimum(ends, np.uint64(num_bytes))
+    own = part.of(len(offsets))
+    places, lengths, required = offsets[own], (ends - offsets)[own], (required_ends - offsets)[own]
+    engine.wait(engine.submit_read(file, places, lengths, buffer, places, required))

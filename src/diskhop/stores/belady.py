@@ -5,6 +5,9 @@ Belady's rule how each batch changes the cache, and writes the changes to the di
 batch. `submit` updates the slots and starts reading missing rows. `collect` copies rows, first out of the cache and
 then into it, one batch after the other, so that no row is overwritten that an earlier batch needs. Rows that fill the
 cache before the first batch of a trace are read in the scan that the batches share.
+
+The memory of cached rows may have neighbour lists while a trace is sampled (Ginex, section 3.1). Each trace then begins
+with an empty cache.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from diskhop.plans import Prediction, StoreShare
 from diskhop.policies.belady import belady_misses, plan_span
 from diskhop.policies.superbatches import FIRST_LENGTH
 from diskhop.protocols import AccessTrace, MakeRoom, NodeIds, Rows, SampledBatch, Table
-from diskhop.stores.costs import Scenario, SuperbatchCost, predict_epoch
+from diskhop.stores.costs import Scenario, SuperbatchCost, predict_epoch, predict_in_turn
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.resources import StoreResources
 from diskhop.stores.room import StoreRoom, StoreWishes, choose_superbatch, keep_rows
@@ -86,7 +89,11 @@ class BeladyStore:
         self.table = table
         self._resources = resources
         self._capacity = min(resources.share.cache_rows, table.num_rows)
-        self._cache = RowCache(table, self._capacity)
+        rows = resources.cached_rows
+        if rows is not None:
+            rows = rows[: self._capacity * table.row_bytes].reshape(self._capacity, table.row_bytes)
+        self._cache = RowCache(table, self._capacity, rows)
+        self._is_cleared = rows is not None  # between traces
         self._scan = RowScan(table, resources)
         self._collecting = threading.Lock()
         self._lock = threading.Lock()  # guards unfinished batches and their fills
@@ -127,6 +134,8 @@ class BeladyStore:
         assert plan is not None, "make_room was called for the batches of the trace"
         self._plans.append(plan)
         plan.num_batches = len(trace)
+        if self._is_cleared:
+            self._inspected = BeladyCache(self.table.num_rows, self._capacity)
         dtype = self._id_dtype
         for change in plan_span(
             self._inspected, trace.node_ids, len(trace), self.table.num_rows, fills=True, next_uses=plan
@@ -144,6 +153,8 @@ class BeladyStore:
         plan = self._plans[0]
         fill = None
         if plan.num_submitted == 0:
+            if self._is_cleared:
+                self._cache.clear()
             fill_ids, out_ids = plan.read_changes(0)
             fill = _Fill(fill_ids, self._cache.replace(out_ids, fill_ids))
         plan.num_submitted += 1
@@ -262,12 +273,21 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     )
     room.grow_in_flight(wishes.batches_before_cache())
     cache_rows = keep_rows(table, room, wishes, belady_reserves)
+    lists_bytes = min(wishes.lists_in_cache_bytes, cache_rows * table.row_bytes)
     bytes_per_batch = sizes.record_bytes + sizes.num_rows * _PLANNED_BYTES_PER_ROW + _PLANNED_BYTES_PER_BATCH
+    if wishes.lists_in_cache_bytes:
+        # Lists that are picked are read from a copy.
+        copied_bytes = lists_bytes if lists_bytes < wishes.lists_in_cache_bytes else 0
+        superbatch = choose_superbatch(room, wishes, bytes_per_batch, 1, copied_bytes)
+    else:
+        superbatch = choose_superbatch(room, wishes, bytes_per_batch)
     return StoreShare(
         reserves=room.reserves,
         cache_rows=cache_rows,
-        superbatch=choose_superbatch(room, wishes, bytes_per_batch),
-        first_superbatch=FIRST_LENGTH,
+        superbatch=superbatch,
+        # Nothing is trained on while the next one is sampled, and each costs the lists and the filling of the cache.
+        first_superbatch=superbatch if lists_bytes else FIRST_LENGTH,
+        lists_in_cache_bytes=lists_bytes,
         scratch=str(wishes.scratch),
     )
 
@@ -279,22 +299,28 @@ def simulate(scenario: Scenario) -> Prediction:
     record_bytes, num_rows = scenario.trace.record_bytes, scenario.trace.num_rows
     passes = scenario.superbatch_passes(BeladyStore.growth)
     lengths = passes[0]
+    takes_turns = plan.share.lists_in_cache_bytes > 0
     # The short superbatch at the start, and the rest of the trace as one of the later ones.
     spans = [length for length in (min(lengths[0], len(trace)), len(trace) - lengths[0]) if length > 0]
+    if takes_turns:  # each begins with an empty cache
+        spans = spans[:1]
     spanned = list(belady_misses(trace, scenario.table.num_rows, plan.share.cache_rows, spans=spans))
     fills = [filled for filled, _ in spanned]
     find_seconds = cores.find_row if plan.share.cache_rows else 0.0
     fetching = scan(scenario, spanned[-1][1], find_seconds=find_seconds)
     fill_seconds = reads_of(scenario, [fills[:1]]).io_seconds
     num_kept = min(plan.share.cache_rows, num_rows * (1 - fetching.hit_rate))
+    refill_seconds = reads_of(scenario, [fills[1:]]).io_seconds if len(fills) > 1 else 0.0
     ahead = SuperbatchCost(
         passes=passes,
-        io_seconds=reads_of(scenario, [fills[1:]]).io_seconds if len(fills) > 1 else 0.0,
+        io_seconds=fill_seconds if takes_turns else refill_seconds,
         io_seconds_per_batch=2 * record_bytes / scenario.sequential_rate,
         cores_seconds_per_batch=num_rows * cores.look_ahead_row + record_bytes * cores.trace_byte,
         wait_seconds_per_batch=cores.look_ahead_wait,
     )
     fetching = replace(fetching, cores_seconds=fetching.cores_seconds + num_kept * scenario.machine.copy_seconds)
+    if takes_turns:
+        return predict_in_turn(scenario, fetching, ahead)
     predicted = predict_epoch(scenario, fetching, ahead=ahead)
     # The cache is filled once: a later pass continues with the rows that it has.
     if scenario.is_only:
@@ -310,4 +336,5 @@ KIND = StoreKind(
     divide=divide,
     simulate=simulate,
     looks_ahead=True,
+    takes_turns=True,
 )

@@ -178,13 +178,7 @@ def predict_epoch(
         nothing prefetched. Fetching the first batch of a pass and training on the last one overlap with nothing.
     """
     machine, plan, count = scenario.machine, scenario.plan, scenario.num_batches
-    lists_seconds, sample_seconds = 0.0, scenario.trace.sample_seconds
-    if scenario.lists is not None and scenario.lists.reads:
-        mean_bytes = round(scenario.lists.bytes_read / scenario.lists.reads)
-        one_seconds = scenario.lists.reads * machine.disk.predict_seconds(mean_bytes, plan.engine_depth)
-        # Measured: threads that sample at the same time share reads, and save by the root of their number.
-        lists_seconds = one_seconds / plan.sampling_threads**0.5
-        sample_seconds = scenario.lists.cores_seconds
+    lists_seconds, sample_seconds = _sampling_seconds(scenario)
     io_seconds = fetching.io_seconds + lists_seconds
     cores_seconds = busy_seconds(scenario, fetching)
     together = min(fetching.together, count)
@@ -224,6 +218,52 @@ def predict_epoch(
     )
 
 
+def predict_in_turn(scenario: Scenario, fetching: BatchCost, ahead: SuperbatchCost) -> Prediction:
+    """Predict an epoch whose lists and rows have the same memory in turn: sampling overlaps with no fetching.
+
+    ahead: its io_seconds fill the cache.
+    """
+    machine, plan, count = scenario.machine, scenario.plan, scenario.num_batches
+    lists_seconds, sample_seconds = _sampling_seconds(scenario)
+    load_seconds = plan.share.lists_in_cache_bytes / scenario.sequential_rate
+    train_seconds = busy_seconds(scenario, fetching, samples=False)
+    thread_seconds = max(
+        sample_seconds / min(plan.sampling_threads, machine.threads),
+        ahead.cores_seconds_per_batch + ahead.wait_seconds_per_batch,
+    )
+    lengths = ahead.passes[-1]
+    seconds = sum(
+        load_seconds
+        + overlap(length * (lists_seconds + ahead.io_seconds_per_batch), length * thread_seconds)
+        + ahead.io_seconds
+        + fetching.io_seconds
+        + overlap(length * fetching.io_seconds, length * train_seconds)
+        for length in lengths
+    )
+    loaded = len(lengths) * plan.share.lists_in_cache_bytes
+    return Prediction(
+        epoch_seconds=seconds,
+        io_seconds=count * (fetching.io_seconds + lists_seconds)
+        + sum(load_seconds + ahead.io_of(length) for length in lengths),
+        compute_seconds=count * _STEP_IN_RUN * machine.step_seconds,
+        cores_seconds=count * (train_seconds + thread_seconds),
+        hit_rate=fetching.hit_rate,
+        reads=int(count * fetching.reads),
+        bytes_read=int(count * fetching.bytes_read) + loaded,
+    )
+
+
+def _sampling_seconds(scenario: Scenario) -> tuple[float, float]:
+    """Seconds of sampling a batch: of the disk, which reads lists, and of one core."""
+    plan, lists = scenario.plan, scenario.lists
+    if lists is None or not lists.reads:
+        return 0.0, scenario.trace.sample_seconds
+    mean_bytes = round(lists.bytes_read / lists.reads)
+    one_seconds = lists.reads * scenario.machine.disk.predict_seconds(mean_bytes, plan.engine_depth)
+    # Measured: threads that sample at the same time share reads, and save by the root of their number.
+    return one_seconds / plan.sampling_threads**0.5, lists.cores_seconds
+
+
 def _superbatch_seconds(
     scenario: Scenario,
     ahead: SuperbatchCost,
@@ -244,10 +284,15 @@ def _superbatch_seconds(
     return seconds
 
 
-def busy_seconds(scenario: Scenario, fetching: BatchCost) -> float:
-    """Seconds per batch in which all cores are busy with the model and with everything next to it."""
+def busy_seconds(scenario: Scenario, fetching: BatchCost, *, samples: bool = True) -> float:
+    """Seconds per batch in which all cores are busy with the model and with everything next to it.
+
+    samples: sampling is a part of that.
+    """
     machine, lists = scenario.machine, scenario.lists
     sample_seconds = scenario.trace.sample_seconds if lists is None else lists.cores_seconds
+    if not samples:
+        sample_seconds = 0.0
     shared_by: float = machine.threads**_INTERFERENCE
     other_seconds = sample_seconds + fetching.cores_seconds
     return scenario.cores.batch + _STEP_IN_RUN * machine.step_seconds + other_seconds / shared_by

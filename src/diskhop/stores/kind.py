@@ -46,6 +46,7 @@ class StoreKind:
     simulate: predicts an epoch on a short trace, without I/O.
     refuses: why the store cannot serve a table with these options, in one line; '' if it can.
     looks_ahead: the store is a LookAheadStore.
+    takes_turns: neighbour lists can have the memory of its cached rows while a superbatch is sampled.
     lends: the model can read rows in the store's memory until release().
     is_bounded: the budget bounds all memory that the store takes.
     find_prepared: opens batches that were prepared in a folder, for a store that can replay them.
@@ -65,6 +66,7 @@ class StoreKind:
     simulate: Callable[[Scenario], Prediction]
     refuses: Callable[[Table, StoreWishes], str] = accept
     looks_ahead: bool = False
+    takes_turns: bool = False
     lends: bool = False
     is_bounded: bool = True
     find_prepared: Callable[[Path, Table], PreparedBatches] | None = None

@@ -56,6 +56,7 @@ class StoreResources:
     pinned: ids of the rows to pin, ascending; None for the first rows of the table.
     scratch: folder for temporary files, for a store that looks ahead.
     prepared: batches prepared before the run.
+    cached_rows: memory of cached rows, which neighbour lists have in turn; None for memory of the store's own.
     memory: makes arrays that stay, for a store that shares some with the other processes of the machine.
     """
 
@@ -70,6 +71,7 @@ class StoreResources:
     pinned: NodeIds | None = None
     scratch: Path | None = None
     prepared: PreparedBatches | None = None
+    cached_rows: Bytes | None = None
     memory: ResidentMemory = field(default_factory=OwnMemory)
 
 

@@ -41,6 +41,8 @@ class StoreWishes:
     is_lent: the model reads rows in the store's memory.
     holds_while_waiting: the consumer keeps a batch while it waits for the next one.
     most_in_flight: batches in flight that get memory before cached rows do.
+    lists_in_cache_bytes: bytes of neighbour lists that have the memory of cached rows while a superbatch is sampled, as
+        many as it has room for.
     """
 
     scratch: Path
@@ -52,6 +54,7 @@ class StoreWishes:
     is_lent: bool = False
     holds_while_waiting: bool = False
     most_in_flight: int | None = None
+    lists_in_cache_bytes: int = 0
 
     def cache_rows(self, table: Table) -> int:
         """Rows that cache_bytes have room for; 0 if it is None."""
@@ -243,8 +246,16 @@ def keep_rows(table: Table, room: StoreRoom, wishes: StoreWishes, reserves: Rese
     return num_rows
 
 
-def choose_superbatch(room: StoreRoom, wishes: StoreWishes, bytes_per_batch: int) -> int:
-    """Return how many batches are sampled ahead at once: two superbatches share the disk (Ginex, section 3.5).
+def choose_superbatch(
+    room: StoreRoom,
+    wishes: StoreWishes,
+    bytes_per_batch: int,
+    num_on_disk: int = SUPERBATCHES_ON_DISK,
+    other_bytes: int = 0,
+) -> int:
+    """Return how many batches are sampled ahead at once: superbatches share the disk (Ginex, section 3.5).
+
+    num_on_disk: superbatches that are on the disk at once. other_bytes: what else the store has there.
 
     No more than --superbatch, if it is given, and no more than the disk has room for.
 
@@ -253,8 +264,9 @@ def choose_superbatch(room: StoreRoom, wishes: StoreWishes, bytes_per_batch: int
     disk_bytes, source = wishes.disk_bytes, ""
     if disk_bytes is None:
         disk_bytes, source = free_bytes(wishes.scratch) // 2, f" (half of the free space at {wishes.scratch})"
-    smallest_bytes = SUPERBATCHES_ON_DISK * bytes_per_batch
-    superbatch = disk_bytes // smallest_bytes
+    batch_bytes = num_on_disk * bytes_per_batch
+    smallest_bytes = batch_bytes + other_bytes
+    superbatch = (disk_bytes - other_bytes) // batch_bytes
     if superbatch < 1:
         raise ConfigError(
             f"--disk {format_bytes(disk_bytes)}{source} is too small to sample ahead: "
@@ -263,5 +275,6 @@ def choose_superbatch(room: StoreRoom, wishes: StoreWishes, bytes_per_batch: int
     of_disk = f"{format_bytes(disk_bytes)} on disk{source}"
     if wishes.superbatch is not None and wishes.superbatch <= superbatch:
         superbatch, of_disk = wishes.superbatch, "--superbatch"
-    room.reasons.append(f"Sampling up to {superbatch} batches ahead (two superbatches, {of_disk})")
+    count = "two superbatches" if num_on_disk > 1 else "one superbatch after the other"
+    room.reasons.append(f"Sampling up to {superbatch} batches ahead ({count}, {of_disk})")
     return superbatch

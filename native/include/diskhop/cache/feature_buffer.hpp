@@ -1,6 +1,7 @@
 // Feature rows of several mini-batches in one buffer, each row stored once.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -34,28 +35,27 @@ struct BufferTotals {
 /// or being read by another batch, are shared. The others take slots: free ones first, then the least recently used
 /// (the standby list); a row is evicted only when its slot is taken. So no row is read twice while it is resident or in
 /// flight, and no batch occupies some slots while it waits for more. Batches queue until all slots that they need are
-/// free; every batch that fits the buffer is served.
+/// free; every batch that fits the buffer is served. A row is valid once its read is complete: a batch waits for the
+/// rows that it shares with another one, not for the others of that batch.
 ///
 /// Difference from the paper: its Algorithm 1 looks a row up and counts it in two steps, between which another
 /// extractor may claim it too, and it takes slots one at a time.
 ///
 /// Memory: 16 bytes per slot and 4 per row of the table; 8 bytes per row of a batch while the batch lives, and 16 more
 /// while it claims its rows. Threading: any number of callers; a batch is released once, by one caller.
-class FeatureBuffer {
+class FeatureBuffer : private Arrivals {
  public:
   class Batch;
 
   /// Slot i is at rows + i * the scan's row_bytes; `rows` and `scan` must outlive the buffer. most_standby: unused rows
   /// that stay resident, at most. Throws std::invalid_argument for 2^32 - 1 slots or rows, or more.
   FeatureBuffer(SharedScan& scan, std::byte* rows, std::uint64_t num_slots, std::uint64_t most_standby);
-  FeatureBuffer(const FeatureBuffer&) = delete;
-  FeatureBuffer& operator=(const FeatureBuffer&) = delete;
 
   /// Queues a batch of distinct rows. Once there are slots for them they are claimed, and reads of the missing ones
   /// begin. Throws std::out_of_range for an id outside the table, std::length_error for more ids than slots.
   [[nodiscard]] std::shared_ptr<Batch> submit(std::span<const std::int64_t> ids);
-  /// Returns once all rows of a batch are in their slots. Throws IoError if one of its reads failed, or a read of
-  /// another batch that it shares; rows of a failed read are valid for no batch.
+  /// Returns once all rows of a batch are in their slots. Throws IoError if one of its reads failed, or if another
+  /// batch failed before a row that both share was read; rows of a failed read are valid for no batch.
   BatchCounts wait(const std::shared_ptr<Batch>& batch);
   /// Removes a batch from the queue: wait() for it fails. Does nothing once its rows are claimed.
   void cancel(const std::shared_ptr<Batch>& batch);
@@ -72,18 +72,22 @@ class FeatureBuffer {
     std::uint32_t previous = none;  // on the standby list, a ring through its head, which is the slot past the last
     std::uint32_t next = none;      // on the standby list, or on the list of free slots
     std::uint16_t num_users = 0;
-    std::uint16_t reader = no_reader;  // index in readers_; the row is not valid until the reader has finished
+    // Index in readers_ until the row is valid. The scan's thread clears it, without the mutex, when the row is there:
+    // it stores with release, and others load with acquire, so that they see the row.
+    std::atomic<std::uint16_t> reader = no_reader;
   };
   struct Missing {
     std::vector<std::int64_t> rows;
     std::vector<std::int64_t> to_slots;
   };
 
+  void arrived(std::span<const std::uint32_t> to_rows) noexcept override;
   void admit() noexcept;
   void read(const std::shared_ptr<Batch>& batch, const Missing& missing) noexcept;
   [[nodiscard]] bool has_room_for(const Batch& batch) const;
   [[nodiscard]] Missing claim(const std::shared_ptr<Batch>& batch);
   void complete(const std::shared_ptr<Batch>& batch);
+  void wait_for_row(const Slot& slot);
   void finish(Batch& batch, std::exception_ptr error);
   [[nodiscard]] std::uint32_t take_slot();
   void forget_row(std::uint32_t index);

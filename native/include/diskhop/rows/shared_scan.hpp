@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,17 @@ namespace diskhop {
 struct ScanCounts {
   ReadCounts reads;
   double seconds = 0;
+};
+
+/// Notified by the scan's thread, which holds no lock, once rows are in their places.
+class Arrivals {
+ public:
+  Arrivals() = default;
+  virtual ~Arrivals() = default;
+  Arrivals(const Arrivals&) = delete;
+  Arrivals& operator=(const Arrivals&) = delete;
+  /// to_rows: places of rows that one read has brought; not called once the request has ended.
+  virtual void arrived(std::span<const std::uint32_t> to_rows) noexcept = 0;
 };
 
 /// Reads the table in a cycle, by one thread, for all requests in flight. One read serves several requests for rows
@@ -40,11 +52,14 @@ class SharedScan {
 
   /// Requests row ids[i] at out + to_rows[i] * row_bytes; an empty span of rows means 0, 1, 2 ... ids: any order,
   /// repeats allowed. `out` is written until wait() or leave() has returned. Throws std::out_of_range for an id outside
-  /// the table, before anything is read; std::logic_error after close().
+  /// the table, before anything is read; std::logic_error after close(). arrivals: notified of each read; null for none.
   [[nodiscard]] std::shared_ptr<Request> join(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows,
-                                              std::byte* out);
+                                              std::byte* out, Arrivals* arrivals = nullptr);
   /// Returns once all rows are in their places. Throws IoError; the output is then invalid.
   ScanCounts wait(const std::shared_ptr<Request>& request);
+  /// Returns once is_enough() holds, which is asked whenever rows of any request have arrived, or the request has
+  /// ended.
+  void wait_until(const std::shared_ptr<Request>& request, const std::function<bool()>& is_enough);
   /// Cancels a request, and returns once its output is no longer written. Does nothing if the request has ended.
   void leave(const std::shared_ptr<Request>& request);
   /// Ends the scan; requests in flight fail.
@@ -61,7 +76,9 @@ class SharedScan {
   ReadGroups groups_;
   BufferPool& pool_;
   std::mutex mutex_;
-  std::condition_variable changed_;  // for the scan: requests that join or leave; for callers: requests that ended
+  // For the scan: requests that join or leave; for callers: requests that ended, and rows that arrived.
+  std::condition_variable changed_;
+  std::size_t num_watching_ = 0;  // callers that wait for rows to arrive
   std::list<std::shared_ptr<Request>> joining_;
   bool is_closing_ = false;
   std::thread thread_;

@@ -46,9 +46,8 @@ def training_workload(
         )
 
     parts = ((Purpose.TRAIN, seeds.train), (Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
-    return workload_of(
-        config, [seed_set(purpose, ids) for purpose, ids in parts if ids is not None], held, measure_step
-    )
+    seed_sets = [seed_set(purpose, ids) for purpose, ids in parts if ids is not None]
+    return replace(workload_of(config, seed_sets, held, measure_step), may_take_turns=True)
 
 
 def workload_of(
