@@ -39,6 +39,7 @@ from diskhop.disk.measure import (
     write_file,
 )
 from diskhop.disk.model import DiskModel
+from diskhop.errors import BudgetError
 from diskhop.nn.models import build_model
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
@@ -84,6 +85,8 @@ class Case:
     num_batches: batches per epoch; 'converge' has whole epochs.
     step_seconds: seconds of each step of a stand-in for the trainer; 0: the model is trained.
     buffer: size of GNNDrive's buffer, as a multiple of the smallest, for the fewest extractors; 0: the planner chooses.
+    samplers, extractors: GNNDrive's threads that sample, and batches that it extracts at once; 0: the planner chooses.
+    maps_lists: GNNDrive has `indptr` in memory and `indices` mapped, as the paper's has; False: the planner chooses.
     """
 
     system: str
@@ -95,6 +98,9 @@ class Case:
     num_epochs: int = 1
     step_seconds: float = 0.0
     buffer: int = 0
+    samplers: int = 0
+    extractors: int = 0
+    maps_lists: bool = False
 
 
 def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
@@ -117,7 +123,32 @@ def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
         reads_lent_rows=True,
     )
     plan = choose_plan(dataset, wanted, Budget(case.memory_bytes), device)
-    return _with_buffer(dataset, plan, case.buffer) if case.buffer else plan
+    plan = _with_buffer(dataset, plan, case) if case.buffer else plan
+    return _as_given(plan, case, dataset.num_nodes) if case.system.startswith("GNNDrive") else plan
+
+
+def _as_given(plan: SampledPlan, case: Case, num_nodes: int) -> SampledPlan:
+    """Return GNNDrive's plan with the samplers, extractors and place of the lists of a case.
+
+    Raises BudgetError if samplers have no memory, or extractors no slots of the buffer.
+    """
+    reserved, share = dict(plan.reserved), plan.share
+    if case.maps_lists:
+        reserved.pop("topology")
+        plan = replace(plan, topology="mapped", topology_cache_bytes=0)
+    if case.samplers:
+        for name in ("sampling", "sampled ahead"):
+            reserved[name] = -(-reserved[name] * case.samplers // plan.sampling_threads)
+        plan = replace(plan, sampling_threads=case.samplers)
+    if case.extractors:
+        needed_rows = min((case.extractors + 1) * plan.batch_rows, num_nodes)
+        if needed_rows > share.buffer_rows:
+            raise BudgetError(
+                f"--extractors {case.extractors} need {needed_rows} slots of {share.buffer_rows}; use fewer"
+            )
+        share = replace(share, extractors=case.extractors, most_extracting=case.extractors)
+    Budget(plan.memory_bytes).require(reserved)
+    return replace(plan, reserved=reserved, share=share)
 
 
 def _plan_marius(dataset: Dataset, case: Case, wanted: Workload, device: DiskModel) -> SampledPlan:
@@ -136,11 +167,12 @@ def partitions_of(num_nodes: int) -> Partitions:
     return partitions_within(MARIUS_FRACTION, num_nodes)
 
 
-def _with_buffer(dataset: Dataset, plan: SampledPlan, times: int) -> SampledPlan:
-    """Return the plan with a buffer of `times` the smallest: one batch for the model and two for extractors."""
+def _with_buffer(dataset: Dataset, plan: SampledPlan, case: Case) -> SampledPlan:
+    """Return the plan with a multiple of the smallest buffer: one batch for the model and one for each extractor."""
+    extractors = case.extractors or LEAST_EXTRACTORS
     table = dataset.features()
     assert table is not None
-    rows = min(times * (LEAST_EXTRACTORS + 1) * plan.batch_rows, table.num_rows)
+    rows = min(case.buffer * (extractors + 1) * plan.batch_rows, table.num_rows)
     reserves = shared_reserves(table, rows, plan.batch_rows)
     reserved = {**plan.reserved, **reserves}
     Budget(plan.memory_bytes).require(reserved)
@@ -149,8 +181,8 @@ def _with_buffer(dataset: Dataset, plan: SampledPlan, times: int) -> SampledPlan
         reserves=reserves,
         buffer_rows=rows,
         cache_rows=rows,
-        extractors=LEAST_EXTRACTORS,
-        most_extracting=2 * LEAST_EXTRACTORS,
+        extractors=extractors,
+        most_extracting=2 * extractors,
     )
     return replace(plan, share=share, reserved=reserved)
 

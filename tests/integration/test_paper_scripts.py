@@ -39,6 +39,7 @@ import sampler_accuracy
 from cgroups import Limited
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel, assumed_disk_model
+from diskhop.plans import SampledPlan
 from diskhop.stores.stores import STORES
 from paper_results import Finding, Plot, Results, keep_results, read_results
 from turns import Turn
@@ -185,6 +186,30 @@ def test_gnndrive(
     _make_tiny_gnndrive(monkeypatch)
     code, output = run(paper_gnndrive, "--json", "--dir", str(folder), "--nodes", str(_NUM_NODES), "--only", figure)
     (_require_findings if figure == "appendixB" else _require_results)(code, output)
+
+
+def test_gnndrive_as_published(
+    run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _make_tiny_gnndrive(monkeypatch)
+    plans: list[SampledPlan] = []
+    plan_case = gnndrive_systems.plan_case
+
+    def record(dataset: Dataset, case: gnndrive_systems.Case, device: DiskModel) -> SampledPlan:
+        plans.append(plan_case(dataset, case, device))
+        return plans[-1]
+
+    monkeypatch.setattr(paper_gnndrive, "plan_case", record)
+    published = ("--map-lists", "--samplers", "4", "--extractors", "4")
+    code, output = run(
+        paper_gnndrive, "--json", "--dir", str(folder), "--nodes", str(_NUM_NODES), "--only", "figure12", *published
+    )
+    _require_results(code, output)
+    own = [plan for plan in plans if plan.store == "shared"]
+    assert own
+    for plan in own:
+        assert (plan.topology, plan.sampling_threads, plan.share.most_extracting) == ("mapped", 4, 4)
+        assert "topology" not in plan.reserved
 
 
 @pytest.mark.parametrize("experiment", list(paper_diskgnn.EXPERIMENTS))
