@@ -38,7 +38,7 @@ started = time.perf_counter()
 done = diskhop.embed(dataset, out=out, preset=preset, model=model, partitions=int(partitions))
 minutes = (time.perf_counter() - started) / 60
 started = time.perf_counter()
-again = diskhop.evaluate_run(out)
+again = diskhop.evaluate(out).result
 print(json.dumps({"test": done.result["test"], "minutes": minutes, "ranking_seconds": time.perf_counter() - started,
                   "same": again["mrr"] == done.result["test"]["mrr"], "peak_rss_bytes": done.result["peak_rss_bytes"]}))
 """

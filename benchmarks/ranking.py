@@ -31,7 +31,7 @@ from pathlib import Path
 import diskhop
 run, memory, edges = sys.argv[1:]
 started = time.perf_counter()
-found = diskhop.evaluate_run(run, memory=int(memory), eval_edges=int(edges), eval_candidates=0, eval_filtered=True)
+found = diskhop.evaluate(run, memory=int(memory), eval_edges=int(edges), eval_candidates=0, eval_filtered=True)
 seconds = time.perf_counter() - started
 counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
 print(json.dumps({**found, "seconds": seconds, "bytes_read": int(counts["read_bytes"])}))

@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Any
 from diskhop.errors import DiskhopError
 
 if TYPE_CHECKING:
+    from diskhop.api.clean import clean
+    from diskhop.api.dataset import inspect, verify
+    from diskhop.api.doctor import doctor
+    from diskhop.api.embeddings import map, neighbors, score
+    from diskhop.api.evaluate import evaluate
+    from diskhop.api.export import export
+    from diskhop.api.generate import generate
+    from diskhop.api.import_graph import import_graph
+    from diskhop.api.pack import pack
+    from diskhop.api.plan import plan
+    from diskhop.api.predict import predict
+    from diskhop.api.propagate import propagate
+    from diskhop.api.report import report
+    from diskhop.api.task import task
     from diskhop.dataset.dataset import Dataset, open_dataset
-    from diskhop.hops.make.propagate import propagate
-    from diskhop.hops.path_tables import propagate_paths
     from diskhop.hops.paths import PathSpec
     from diskhop.hops.spec import PropagationSpec
     from diskhop.importing.pyg.source import from_pyg
@@ -23,18 +35,8 @@ if TYPE_CHECKING:
     from diskhop.loaders.pyg_stores import PygStores
     from diskhop.loaders.saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler
     from diskhop.loaders.shadow import ShaDowKHopSampler
-    from diskhop.predicting.call import predict
-    from diskhop.report.page import write_report
     from diskhop.runs.embedding.features import from_embeddings
-    from diskhop.runs.embedding.queries import complete, score
-    from diskhop.runs.evaluate.run import evaluate_run
-    from diskhop.runs.export import export_embeddings
-    from diskhop.runs.neighbors import neighbors
-    from diskhop.runs.nodes.pack_samples import pack_samples
-    from diskhop.runs.nodes.packing import pack
-    from diskhop.runs.plan import plan_run
-    from diskhop.runs.predict.plan import plan_prediction
-    from diskhop.runs.predict.run import predict_run
+    from diskhop.runs.search import search
     from diskhop.runs.start import embed, train
 
 __version__ = "0.1.0"
@@ -56,25 +58,29 @@ __all__ = [
     "PygStores",
     "ShaDowKHopSampler",
     "__version__",
-    "complete",
+    "clean",
+    "doctor",
     "embed",
-    "evaluate_run",
-    "export_embeddings",
+    "evaluate",
+    "export",
     "from_embeddings",
     "from_pyg",
+    "generate",
+    "import_graph",
+    "inspect",
+    "map",
     "neighbors",
     "open_dataset",
     "pack",
-    "pack_samples",
-    "plan_prediction",
-    "plan_run",
+    "plan",
     "predict",
-    "predict_run",
     "propagate",
-    "propagate_paths",
+    "report",
     "score",
+    "search",
+    "task",
     "train",
-    "write_report",
+    "verify",
 ]
 
 # Loaded when first used: NumPy takes a tenth of a second, DuckDB and PyTorch seconds.
@@ -94,25 +100,29 @@ _LAZY = {
     "PropagationSpec": "diskhop.hops.spec",
     "PygStores": "diskhop.loaders.pyg_stores",
     "ShaDowKHopSampler": "diskhop.loaders.shadow",
-    "complete": "diskhop.runs.embedding.queries",
+    "clean": "diskhop.api.clean",
+    "doctor": "diskhop.api.doctor",
     "embed": "diskhop.runs.start",
-    "evaluate_run": "diskhop.runs.evaluate.run",
-    "export_embeddings": "diskhop.runs.export",
+    "evaluate": "diskhop.api.evaluate",
+    "export": "diskhop.api.export",
     "from_embeddings": "diskhop.runs.embedding.features",
     "from_pyg": "diskhop.importing.pyg.source",
-    "neighbors": "diskhop.runs.neighbors",
+    "generate": "diskhop.api.generate",
+    "import_graph": "diskhop.api.import_graph",
+    "inspect": "diskhop.api.dataset",
+    "map": "diskhop.api.embeddings",
+    "neighbors": "diskhop.api.embeddings",
     "open_dataset": "diskhop.dataset.dataset",
-    "pack": "diskhop.runs.nodes.packing",
-    "pack_samples": "diskhop.runs.nodes.pack_samples",
-    "plan_prediction": "diskhop.runs.predict.plan",
-    "plan_run": "diskhop.runs.plan",
-    "predict": "diskhop.predicting.call",
-    "predict_run": "diskhop.runs.predict.run",
-    "propagate": "diskhop.hops.make.propagate",
-    "propagate_paths": "diskhop.hops.path_tables",
-    "score": "diskhop.runs.embedding.queries",
+    "pack": "diskhop.api.pack",
+    "plan": "diskhop.api.plan",
+    "predict": "diskhop.api.predict",
+    "propagate": "diskhop.api.propagate",
+    "report": "diskhop.api.report",
+    "score": "diskhop.api.embeddings",
+    "search": "diskhop.runs.search",
+    "task": "diskhop.api.task",
     "train": "diskhop.runs.start",
-    "write_report": "diskhop.report.page",
+    "verify": "diskhop.api.dataset",
 }
 
 

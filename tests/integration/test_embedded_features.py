@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     diskhop.embed(
         folder / "graph", out=folder / "run", dim=DIM, epochs=20, partitions=4, memory="50MB", lr=0.1, batch_size=500
     )
-    diskhop.export_embeddings(folder / "run", folder / "rows.npy")
+    diskhop.export(folder / "run", folder / "rows.npy")
     return folder
 
 
@@ -119,7 +119,7 @@ def test_nodes_with_names_are_matched_by_their_names(tmp_path: Path) -> None:
     for name in ("old", "new"):
         import_graph(tmp_path / f"{name}.txt", tmp_path / name, options=options, engine=threads_engine())
     diskhop.embed(tmp_path / "old", out=tmp_path / "run", dim=4, epochs=1, memory="50MB", evaluate=False)
-    diskhop.export_embeddings(tmp_path / "run", tmp_path / "rows.npy")
+    diskhop.export(tmp_path / "run", tmp_path / "rows.npy")
     names = diskhop.open_dataset(tmp_path / "old").names("nodes")
     assert names is not None
     rows = dict(zip(names, np.load(tmp_path / "rows.npy"), strict=True))

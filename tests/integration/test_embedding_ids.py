@@ -84,7 +84,7 @@ class Made(NamedTuple):
     @property
     def text(self) -> dict[str, np.ndarray]:
         """The embedding of each node, by its id as text."""
-        path = diskhop.export_embeddings(self.run, self.run / "out.parquet", overwrite=True)
+        path = diskhop.export(self.run, self.run / "out.parquet", overwrite=True).path
         table = pq.read_table(path)
         names = table["name" if "name" in table.column_names else "id"].to_pylist()
         return dict(zip(map(str, names), np.array(table["embedding"].to_pylist(), np.float32), strict=True))
@@ -105,8 +105,8 @@ def test_every_export_has_the_ids_in_ascending_order(made: Made, tmp_path: Path)
     table = pq.read_table(made.run / "out.parquet")
     assert table["id"].to_pylist() == sorted(table["id"].to_pylist())
     values = np.array(table["embedding"].to_pylist(), np.float32)
-    np.testing.assert_array_equal(np.load(diskhop.export_embeddings(made.run, tmp_path / "out.npy")), values)
-    diskhop.export_embeddings(made.run, tmp_path / "out.tsv")
+    np.testing.assert_array_equal(np.load(diskhop.export(made.run, tmp_path / "out.npy").path), values)
+    diskhop.export(made.run, tmp_path / "out.tsv")
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
     assert [row[0] for row in rows] == list(expected)
     np.testing.assert_array_equal(np.array([row[1:] for row in rows], np.float32), values)
@@ -123,7 +123,7 @@ def test_questions_are_asked_and_answered_by_ids(made: Made) -> None:
     for other in (str(made.ids[0]), str(made.ids[-1])):
         found = diskhop.score(made.run, asked, None, other)
         assert found.score == pytest.approx(float(expected[asked] @ expected[other]), rel=1e-4, abs=1e-5)
-    known = {each.name for each in diskhop.complete(made.run, asked, None, "?", top=NUM_NODES) if each.is_known}
+    known = {each.name for each in diskhop.score(made.run, asked, None, "?", top=NUM_NODES) if each.is_known}
     edges = pq.read_table(exported_graph(made) / "edges.parquet").to_pydict()
     nodes = pq.read_table(made.run / "graph" / "nodes.parquet").to_pydict()
     name_of = dict(zip(nodes["id"], map(str, nodes.get("name", nodes["id"])), strict=True))
@@ -163,7 +163,7 @@ def test_a_name_is_text_or_a_whole_number(made: Made, ask: str, name: Any) -> No
     calls: dict[str, Callable[[], object]] = {
         "neighbors": lambda: diskhop.neighbors(made.run, name),
         "score": lambda: diskhop.score(made.run, str(made.ids[0]), None, name),
-        "complete": lambda: diskhop.complete(made.run, name, None, "?"),
+        "complete": lambda: diskhop.score(made.run, name, None, "?"),
     }
     with pytest.raises(DiskhopError, match=r"is given as text, got .*; give it as text, such as '") as caught:
         calls[ask]()
@@ -197,7 +197,7 @@ def test_odd_names_survive_every_output(tmp_path: Path, capsys: pytest.CaptureFi
     source = write_tables(tmp_path, ODD_NAMES, with_nodes=False)
     assert run(["import", str(source), str(tmp_path / "graph")]) == 0
     diskhop.embed(tmp_path / "graph", out=tmp_path / "run", **IDLE)
-    diskhop.export_embeddings(tmp_path / "run", tmp_path / "out.tsv")
+    diskhop.export(tmp_path / "run", tmp_path / "out.tsv")
     with (tmp_path / "out.tsv").open(newline="", encoding="utf-8") as lines:
         rows = list(csv.reader(lines, delimiter="\t"))
     assert {len(row) for row in rows} == {1 + IDLE["dim"]}

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import_graph(folder / "edges.txt", folder / "graph", options=ImportOptions(), engine=threads_engine())
     options: dict[str, Any] = {"dim": DIM, "epochs": 3, "evaluate": False, "lr": 0.1, "seed": 0}
     diskhop.embed(folder / "graph", out=folder / "run", partitions=4, memory="30MB", **options)
-    diskhop.export_embeddings(folder / "run", folder / "rows.npy")
+    diskhop.export(folder / "run", folder / "rows.npy")
     names = ['a "b"', "tab", "c'est", "Grün", *(f"n{each}" for each in range(20))]
     (folder / "names.txt").write_text("".join(f"{one}|{names[number - 1]}\n" for number, one in enumerate(names)))
     named = ImportOptions(ids="string", header=False, delimiter="|")
@@ -64,7 +64,7 @@ def recall(found: NDArray[Any], expected: NDArray[np.int64]) -> float:
 @pytest.mark.parametrize("by", NEARNESS)
 def test_faiss_finds_the_exact_neighbours_by_the_ids_of_the_source(folder: Path, tmp_path: Path, by: str) -> None:
     faiss = pytest.importorskip("faiss")
-    diskhop.export_embeddings(folder / "run", tmp_path / "index.faiss", by=by)
+    diskhop.export(folder / "run", tmp_path / "index.faiss", by=by)
     rows, expected = nearest(folder, by)
     index = faiss.read_index(str(tmp_path / "index.faiss"))
     assert (index.ntotal, index.d) == (COUNT, DIM)
@@ -81,9 +81,7 @@ def test_graphs_find_most_neighbours(folder: Path, tmp_path: Path, by: str) -> N
     rows, expected = nearest(folder, by)
     faiss, usearch = pytest.importorskip("faiss"), pytest.importorskip("usearch.index")
     for suffix in ("faiss", "usearch"):
-        diskhop.export_embeddings(
-            folder / "run", tmp_path / f"index.{suffix}", by=by, ann=True, memory="200MB", threads=1
-        )
+        diskhop.export(folder / "run", tmp_path / f"index.{suffix}", by=by, ann=True, memory="200MB", threads=1)
     graph = faiss.read_index(str(tmp_path / "index.faiss"))
     assert recall(graph.search(queries_of(rows, by), TOP)[1], expected) > 0.9
     keys = usearch.Index.restore(str(tmp_path / "index.usearch")).search(rows, TOP).keys
@@ -110,7 +108,7 @@ def test_blocks_fit_the_memory_that_is_asked_for(tmp_path: Path) -> None:
 
     def blocks(name: str, **options: Any) -> int:
         done: list[int] = []
-        diskhop.export_embeddings(run, tmp_path / name, lambda _stage, count, _total: done.append(count), **options)
+        diskhop.export(run, tmp_path / name, progress=lambda _stage, count, _total: done.append(count), **options)
         return len(done)
 
     assert blocks("all.npy") == 1

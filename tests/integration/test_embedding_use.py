@@ -75,7 +75,7 @@ def test_every_format_has_the_same_values(of: str, request: pytest.FixtureReques
     expected = vectors(run)
     names = sorted(PEOPLE) if of == "named" else [str(each) for each in range(NUM_NODES)]
     for suffix in (".npy", ".parquet", ".tsv"):
-        diskhop.export_embeddings(run, tmp_path / f"out{suffix}")
+        diskhop.export(run, tmp_path / f"out{suffix}")
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
     table = pq.read_table(tmp_path / "out.parquet")
     assert table["id"].to_pylist() == list(range(len(expected)))
@@ -113,12 +113,12 @@ def test_neighbors_are_the_nearest_of_all(numbered: Path, by: str) -> None:
 
 def test_likely_ends_are_found_by_name(named: Path) -> None:
     """The model has learnt the edges of its training: the tail of one is found."""
-    tails = diskhop.complete(named, "ada", "knows", "?", top=8)
+    tails = diskhop.score(named, "ada", "knows", "?", top=8)
     assert len(tails) == 8
     assert tails[0].name == "bo"
     assert tails[0].is_known
     assert [each.score for each in tails] == sorted((each.score for each in tails), reverse=True)
-    heads = diskhop.complete(named, "?", "likes", "cy", top=1)
+    heads = diskhop.score(named, "?", "likes", "cy", top=1)
     assert [each.name for each in heads] == ["ada"]
     found = diskhop.score(named, "ada", "knows", "bo")
     assert found.is_known

@@ -19,9 +19,9 @@ from diskhop.errors import BudgetError, ConfigError, SchemaError
 from diskhop.loaders.neighbor import NeighborLoader
 from diskhop.nn.models import build_model
 from diskhop.predicting.rows import ArrayRows, RowTable
-from diskhop.report.evaluation import evaluation_figures, evaluation_table
-from diskhop.report.page import render
-from diskhop.report.records import read_run
+from diskhop.reporting.evaluation import evaluation_figures, evaluation_table
+from diskhop.reporting.page import render
+from diskhop.reporting.records import read_run
 from diskhop.runs.evaluate.classifier import evaluate_classifier
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
 from diskhop.runs.start import train

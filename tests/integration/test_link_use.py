@@ -229,7 +229,7 @@ def test_embeddings_are_exported_as_predictions_have_them(finished: Path, tmp_pa
     assert run_command(["export", str(finished), str(tmp_path / "rows.npy")]) == 0
     np.testing.assert_allclose(np.load(tmp_path / "rows.npy"), table, rtol=1e-5, atol=1e-6)
     faiss = pytest.importorskip("faiss")
-    diskhop.export_embeddings(finished, tmp_path / "index.faiss", by="dot")
+    diskhop.export(finished, tmp_path / "index.faiss", by="dot")
     found = faiss.read_index(str(tmp_path / "index.faiss")).search(table[7:8], 3)[1][0]
     np.testing.assert_array_equal(found, np.argsort(-table @ table[7], kind="stable")[:3])
 

@@ -110,7 +110,7 @@ def test_a_tuple_of_ids_is_ids(dataset: Dataset) -> None:
         assert next(iter(loader)).n_id[:2].tolist() == [3, 1]
 
 
-@pytest.mark.parametrize("use", ["open_dataset", "train", "plan_run", "propagate", "embed"])
+@pytest.mark.parametrize("use", ["open_dataset", "train", "plan", "propagate", "embed"])
 def test_a_graph_in_memory_in_place_of_a_dataset_leads_to_from_pyg(tmp_path: Path, use: str) -> None:
     more: tuple[Any, ...] = (diskhop.PropagationSpec(hops=1),) if use == "propagate" else ()
     options = {"out": tmp_path / "run"} if use == "embed" else {}

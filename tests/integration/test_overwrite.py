@@ -127,8 +127,8 @@ def test_a_folder_of_another_kind_is_never_replaced(
 def test_python_functions_do_the_same(world: World, tmp_path: Path) -> None:
     data = Data(edge_index=tensor([[0, 1], [1, 2]]), x=arange(6.0).reshape(3, 2))
     calls: dict[str, Callable[..., object]] = {
-        "nodes.npy": lambda path, **more: diskhop.export_embeddings(world.run, path, **more),
-        "page.html": lambda path, **more: diskhop.write_report([world.run], path, **more),
+        "nodes.npy": lambda path, **more: diskhop.export(world.run, path, **more),
+        "page.html": lambda path, **more: diskhop.report(world.run, out=path, **more),
         "graph": lambda path, **more: diskhop.from_pyg(data, path, **more),
     }
     for name, call in calls.items():

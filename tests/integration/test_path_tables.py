@@ -73,7 +73,7 @@ def expected(data: HeteroData, path: str) -> NDArray[np.float64]:
 
 def test_tables_are_products_of_the_matrices_of_a_path(graph: tuple[HeteroData, Dataset], tmp_path: Path) -> None:
     data, dataset = graph
-    done = diskhop.propagate_paths(dataset, SPEC, memory="60MB", scratch=tmp_path)
+    done = diskhop.propagate(dataset, SPEC, memory="60MB", scratch=tmp_path)
     tables = done.tables
     # At least the features of each path, once.
     assert done.steps[0]["bytes_read"] >= 3 * 90 * 6 * 2
@@ -83,7 +83,7 @@ def test_tables_are_products_of_the_matrices_of_a_path(graph: tuple[HeteroData, 
         found, wanted = values_of(tables, number), expected(data, path)
         np.testing.assert_allclose(found[:, : wanted.shape[1]], wanted, rtol=1e-5, atol=1e-6)
         assert not found[:, wanted.shape[1] :].any()
-    again = diskhop.propagate_paths(dataset, SPEC, memory="60MB", scratch=tmp_path)
+    again = diskhop.propagate(dataset, SPEC, memory="60MB", scratch=tmp_path)
     assert again.tables.path == tables.path
     assert not again.steps
 
@@ -94,9 +94,7 @@ def test_budget_threads_and_parts_change_no_byte(
     _, dataset = graph
 
     def sums(folder: str, memory: int, threads: int = 1) -> list[str]:
-        tables = diskhop.propagate_paths(
-            dataset, SPEC, memory=memory, scratch=tmp_path / folder, threads=threads
-        ).tables
+        tables = diskhop.propagate(dataset, SPEC, memory=memory, scratch=tmp_path / folder, threads=threads).tables
         return [file.checksum for file in tables.files]
 
     whole = sums("whole", 60_000_000)
@@ -114,7 +112,7 @@ def test_budget_threads_and_parts_change_no_byte(
 def test_lists_longer_than_a_part_are_averaged_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, dataset = typed_dataset(tmp_path / "graph")
     monkeypatch.setattr("diskhop.hops.path_tables._EDGES_PER_PART", 2)
-    tables = diskhop.propagate_paths(dataset, SPEC, memory="60MB").tables
+    tables = diskhop.propagate(dataset, SPEC, memory="60MB").tables
     for number, path in enumerate(PATHS, 1):
         wanted = expected(data, path)
         np.testing.assert_allclose(values_of(tables, number)[:, : wanted.shape[1]], wanted, rtol=1e-5, atol=1e-6)

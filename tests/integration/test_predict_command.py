@@ -19,7 +19,7 @@ import pytest
 from diskhop.cli import run
 from diskhop.io.destinations import StagedDirectory
 from diskhop.predicting.output import PREDICTIONS
-from diskhop.report.predictions import read_predictions
+from diskhop.reporting.predictions import read_predictions
 from diskhop.runs.checkpoint import load_tensors, save_tensors
 from diskhop.runs.nodes.task import read_task
 from diskhop.runs.start import embed, train

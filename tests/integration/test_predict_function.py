@@ -110,4 +110,5 @@ def test_the_function_is_there_after_its_package_was_imported() -> None:
     """A package of the function's name would take its place in `diskhop`."""
     import_module("diskhop.predicting.output")
     assert callable(diskhop.predict)
-    assert callable(diskhop.predict_run)
+    import_module("diskhop.reporting.page")
+    assert callable(diskhop.report)

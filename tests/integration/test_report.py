@@ -15,9 +15,9 @@ import diskhop
 from diskhop.cli import run as run_command
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
-from diskhop.report.figures import course_figures, run_figures, time_figure
-from diskhop.report.page import render
-from diskhop.report.records import read_run
+from diskhop.reporting.figures import course_figures, run_figures, time_figure
+from diskhop.reporting.page import render
+from diskhop.reporting.records import read_run
 from diskhop.runs.start import run_config, train
 from tests.embedding import embed_config, small_triples
 from tests.runs import small_graph
@@ -97,7 +97,7 @@ def test_a_page_needs_nothing_else_and_is_small(folder: Path, tmp_path: Path) ->
     assert len(page.encode()) < MOST_BYTES
     assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!data:)""", page)
     assert list(tmp_path.iterdir()) == [tmp_path / "all.html"]
-    assert diskhop.write_report([folder / "raw"]) == folder / "raw" / "report.html"
+    assert diskhop.report(folder / "raw").path == folder / "raw" / "report.html"
     alone = (folder / "raw" / "report.html").read_text()
     assert "Embeddings" in alone, "a map of them"
     for text in ("partitions of", "processor", "batch_size", "Budget of 200 MB"):

@@ -13,14 +13,14 @@ PACKAGE = Path(__file__).parents[2] / "src" / "diskhop"
 
 # A module belongs to the layer of the longest prefix of its dotted name below diskhop that stands here.
 LAYERS = {
-    0: ["errors", "counters", "budget", "plans", "run_files", "config"],
+    0: ["errors", "counters", "budget", "display", "plans", "run_files", "config"],
     1: ["_native", "io", "disk", "system", "runtime", "derived"],
     2: ["protocols", "policies", "batches", "dataset", "importing", "exporting", "generating"],
     3: ["sampling", "stores", "hops"],
     4: ["nn", "embedding", "pipeline"],
     5: ["planning"],
     6: ["loaders", "predicting", "runs"],
-    7: ["ui", "report", "cli", "__init__", "__main__"],
+    7: ["ui", "reporting", "api", "cli", "__init__", "__main__"],
 }
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 # These rooms meet only higher up: a sampler must not know where features lie.

@@ -18,14 +18,11 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Measure this machine, its GPUs and the disk below PATH, and say what to expect of them."""
-    from diskhop.disk.report import report_disk
-    from diskhop.pipeline.device_report import report_devices
+    from diskhop.api.doctor import doctor as examine
 
-    with stderr.status("measuring the disk"):
-        report = report_disk(path)
-    with stderr.status("looking for GPUs"):
-        devices = report_devices()
+    with stderr.status("measuring the disk, looking for GPUs"):
+        found = examine(path)
     if as_json:
-        print_json({**report.to_dict(), **devices.to_dict()})
+        print_json(found.to_dict())
         return
-    print_pairs([*report.to_rows(), *devices.to_rows()])
+    print_pairs(found.to_rows())

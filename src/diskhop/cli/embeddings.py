@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from diskhop.cli.app import command
 from diskhop.cli.options import COMMON, Json, Overwrite
 from diskhop.cli.output import print_json, print_pairs
-from diskhop.errors import ConfigError
-
-if TYPE_CHECKING:
-    from diskhop.runs.embedding.queries import Answer
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of 'diskhop embed'.", show_default=False)]
 Top = Annotated[int, typer.Option(metavar="N", help="Number of results.", rich_help_panel=COMMON)]
@@ -46,8 +41,8 @@ def neighbors(
     as_json: Json = False,
 ) -> None:
     """Print the nodes with the most similar embeddings, or the likeliest partners of a node by a link model."""
+    from diskhop.api.embeddings import neighbors as find_neighbors
     from diskhop.runs.neighbors import is_link_run, usual_similarity
-    from diskhop.runs.neighbors import neighbors as find_neighbors
 
     by = by or usual_similarity(run)
     found = find_neighbors(run, node, top=top, by=by)
@@ -57,7 +52,7 @@ def neighbors(
             {"node": node, "by": by, "neighbors": [{name: getattr(each, name) for name in names} for each in found]}
         )
         return
-    _print_answers(found)
+    print_pairs(found.rows())
 
 
 @command("score")
@@ -71,43 +66,16 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Print how likely an edge is, or the likeliest ends of one with HEAD or TAIL '?'."""
-    from diskhop.runs.embedding.queries import complete
-    from diskhop.runs.embedding.queries import score as score_edge
+    from diskhop.api.embeddings import Answers
+    from diskhop.api.embeddings import score as score_edge
 
-    if len(edge) not in (2, 3):
-        raise ConfigError(
-            f"an edge is HEAD TAIL, or HEAD RELATION TAIL where edges have relations, got {len(edge)} words; "
-            f"for example: diskhop score {shlex.quote(str(run))} HEAD '?'"
-        )
-    head, relation, tail = edge[0], edge[1] if len(edge) == 3 else None, edge[-1]
-    if "?" in (head, tail):
-        answers = complete(run, head, relation, tail, top=top)
-        if as_json:
-            print_json({"edge": edge, "answers": [asdict(each) for each in answers]})
-            return
-        _print_answers(answers)
-        return
-    found = score_edge(run, head, relation, tail)
-    if as_json:
+    found = score_edge(run, *edge, top=top)
+    if not as_json:
+        print_pairs(found.rows())
+    elif isinstance(found, Answers):
+        print_json({"edge": edge, "answers": [asdict(each) for each in found]})
+    else:
         print_json({"edge": edge, **asdict(found)})
-        return
-    among = f"of {found.num_nodes:,}, known edges excluded"
-    print_pairs(
-        [
-            ("score", f"{found.score:.4f}"),
-            ("rank", f"{found.tail_rank:g} as a tail, {found.head_rank:g} as a head, {among}"),
-            ("known", "yes, an edge of the dataset" if found.is_known else "no"),
-        ]
-    )
-
-
-def _print_answers(answers: list[Answer]) -> None:
-    """Print a line per node with its score, and whether it has the edge already."""
-    from diskhop.dataset.names import as_shown
-
-    print_pairs(
-        [(f"{each.score:.4f}", as_shown(each.name) + ("  (known)" if each.is_known else "")) for each in answers]
-    )
 
 
 @command("map")
@@ -125,10 +93,10 @@ def draw(
     as_json: Json = False,
 ) -> None:
     """Draw a sample of embeddings in the plane in which they differ most."""
-    from diskhop.runs.embedding.map import draw_map
+    from diskhop.api.embeddings import map as draw_map
 
-    share = draw_map(run, file, by=by, nodes=nodes, seed=seed, overwrite=overwrite)
+    drawn = draw_map(run, file, by=by, nodes=nodes, seed=seed, overwrite=overwrite)
     if as_json:
-        print_json({"path": str(file), "variance_share": share})
+        print_json({"path": str(file), "variance_share": drawn.variance_share})
         return
-    print_pairs([("drawn", f"{file}: two axes with {share:.0%} of the variance of the sample")])
+    print_pairs(drawn.rows())

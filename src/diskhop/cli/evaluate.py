@@ -11,21 +11,11 @@ from diskhop.cli.app import command
 from diskhop.cli.options import COMMON, Executor, Json, TaskProcesses, Workers, takes_options
 from diskhop.cli.output import print_json, print_pairs, print_table, stderr, stdout
 from diskhop.cli.processes import run_in_processes
-from diskhop.config.embed import EmbedConfig
-
-_OPTIONS = (
-    "eval_edges",
-    "eval_candidates",
-    "eval_filtered",
-    "eval_sides",
-    "eval_ties",
-    "memory_bytes",
-    "threads",
-)
+from diskhop.config.embed import EVALUATED, EmbedConfig
 
 
 @command("evaluate")
-@takes_options(EmbedConfig, only=_OPTIONS, shown="default: as in the run")
+@takes_options(EmbedConfig, only=EVALUATED, shown="default: as in the run")
 def evaluate(
     run: Annotated[
         Path,
@@ -63,14 +53,16 @@ def evaluate(
         own |= {"--executor": executor or None, "--workers": workers}
         if run_in_processes("evaluate", processes, own, given, EmbedConfig):
             return
+    from diskhop.api.evaluate import evaluate as evaluate_run
     from diskhop.run_files import EMBEDDING, LINK_RUN
-    from diskhop.runs.evaluate.run import evaluate_run
     from diskhop.ui.evaluation import column_table, evaluation_rows, part_table, shown_part
     from diskhop.ui.progress import stage_progress
     from diskhop.ui.summary import summarize_ranking
 
     with stage_progress(stderr) as progress:
-        found = evaluate_run(run, dataset, part=part, executor=executor, workers=workers, progress=progress, **given)
+        found = evaluate_run(
+            run, part=part, dataset=dataset, executor=executor, workers=workers, progress=progress, **given
+        ).result
     if as_json:
         print_json(found)
     elif found["kind"] == EMBEDDING:

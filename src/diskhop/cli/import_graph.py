@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,14 +10,13 @@ import typer
 
 from diskhop.cli.app import command
 from diskhop.cli.options import COMMON, Executor, Json, Overwrite, Workers, takes_options
-from diskhop.cli.output import budget_of, print_json, print_pairs, stderr
+from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.config.train import TrainConfig
 from diskhop.importing.options import ImportOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from diskhop.dataset.dataset import Dataset
     from diskhop.importing.estimate import Estimate
     from diskhop.importing.evidence.decisions import Decision
 
@@ -58,36 +56,28 @@ def import_command(
     given: dict[str, Any],
 ) -> None:
     """Import a graph: DEST appears once it is complete, or not at all."""
+    from diskhop.api.import_graph import import_graph
     from diskhop.dataset.verify import describe
-    from diskhop.importing.run import import_graph
-    from diskhop.io.engine import open_engine
     from diskhop.ui.progress import stage_progress
     from diskhop.ui.summary import summarize_dataset
 
     facts: dict[str, Any] = {}
     reports = _Reports(source)
-    budget, threads = budget_of(given), given.pop("threads", None)
-    run: Callable[..., Dataset]
-    if features_from is None:
-        run = partial(import_graph, source, destination, engine=open_engine("auto").engine)
-    else:
-        from diskhop.runs.embedding.imported import import_with_embeddings
-
-        run = partial(import_with_embeddings, features_from, source, destination)
     with stage_progress(stderr) as progress:
-        dataset = run(
-            format_name=format_name,
+        dataset = import_graph(
+            source,
+            destination,
+            format=format_name,
             name=name,
-            options=ImportOptions(**given),
-            budget=budget,
-            threads=threads,
+            features_from=features_from,
             executor=executor,
             workers=workers,
+            overwrite=overwrite,
             progress=progress,
             on_decisions=reports.decide,
             on_estimate=reports.estimate,
             on_facts=facts.update,
-            overwrite=overwrite,
+            **given,
         )
     if as_json:
         print_json({**describe(dataset), "import": {**facts, **reports.facts}})

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from diskhop.budget import format_bytes
 from diskhop.cli.app import command
 from diskhop.cli.options import COMMON, Executor, Json, Overwrite, TaskProcesses, Workers, takes_options
 from diskhop.cli.output import print_json, print_pairs, stderr
@@ -59,16 +58,16 @@ def predict(
         own |= {"--executor": executor or None, "--workers": workers}
         if run_in_processes("predict", processes, own, given, PredictConfig):
             return
-    from diskhop.runs.predict.run import predict_run
+    from diskhop.api.predict import predict as predict_nodes
     from diskhop.ui.progress import json_progress, stage_progress
 
     if progress not in _PROGRESS:
         raise ConfigError(f"--progress must be one of {', '.join(_PROGRESS)}, got '{progress}'")
     opened = json_progress(stderr) if progress == "json" else stage_progress(stderr)
     with opened as show:
-        done = predict_run(
+        done = predict_nodes(
             run,
-            dataset,
+            dataset=dataset,
             out=out,
             overwrite=overwrite,
             resume=resume,
@@ -81,11 +80,4 @@ def predict(
     if as_json:
         print_json(done.result)
         return
-    result = done.result
-    lines = [("predicted", f"{result['rows']:,} nodes of {result['dataset']}: {out}")]
-    num_files = len(result["files"])
-    lines += [("files", f"{num_files} file{'s' * (num_files != 1)}, {format_bytes(sum(result['files'].values()))}")]
-    lines += [(f"{part} metric", f"{value:.4f}") for part, value in result["metrics"].items()]
-    lines += [(step["step"], f"{step['seconds']:.1f} s") for step in result["steps"]]
-    lines += [("took", f"{result['seconds']:.1f} s, {format_bytes(result['peak_rss_bytes'])} at most in memory")]
-    print_pairs(lines)
+    print_pairs(done.rows())

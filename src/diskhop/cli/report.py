@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from diskhop.budget import format_bytes
 from diskhop.cli.app import command
 from diskhop.cli.options import COMMON, Json, Overwrite
 from diskhop.cli.output import print_json, print_pairs
@@ -31,11 +30,10 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write an HTML page about runs or predictions: curves, time by stage, I/O, memory and the plan."""
-    from diskhop.report.page import write_report
+    from diskhop.api.report import report as write_page
 
-    path = write_report(runs, out, overwrite=overwrite)
-    num_bytes = path.stat().st_size
+    page = write_page(*runs, out=out, overwrite=overwrite)
     if as_json:
-        print_json({"path": str(path), "bytes": num_bytes})
+        print_json({"path": str(page.path), "bytes": page.num_bytes})
         return
-    print_pairs([("written", f"{path}, {format_bytes(num_bytes)}: open it in a browser")])
+    print_pairs(page.rows())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -25,10 +26,10 @@ def task(
     as_json: Json = False,
 ) -> None:
     """Run one share of a command's tasks, for array jobs of a scheduler, until the command ends."""
-    from diskhop.runtime.array_index import run_index
+    from diskhop.api.task import task as run_share
 
-    done = run_index(folder, index, of)
+    done = run_share(folder, index=index, of=of)
     if as_json:
-        print_json({"folder": str(folder), "index": index, "of": of, "tasks": done.parts, "stages": done.jobs})
+        print_json({**asdict(done), "folder": str(folder)})
     else:
-        print_pairs([("tasks", f"{done.parts} in {done.jobs} stage{'s' * (done.jobs != 1)}"), ("folder", str(folder))])
+        print_pairs(done.rows())

@@ -32,6 +32,12 @@ EVAL_TIES = ("realistic", "optimistic", "pessimistic")
 MOST_PARTITIONS, MOST_REPARTITIONS, MOST_DIM = 256, 1000, 4096
 DEFAULT_EVAL_EDGES = 10_000
 
+# Options that a finished run may be evaluated with.
+EVALUATED = (
+    *("eval_edges", "eval_candidates", "eval_filtered", "eval_sides", "eval_ties"),
+    *("memory_bytes", "threads"),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedConfig:

@@ -5,18 +5,19 @@ Nodes come out in the ascending order of their original ids, whatever their orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from diskhop._native import Engine
-from diskhop.budget import Budget
+from diskhop.budget import Budget, format_bytes
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.build.builder import WRITING
 from diskhop.dataset.build.files import WRITER_BYTES, DatasetFiles
 from diskhop.dataset.dataset import Dataset
+from diskhop.display import Display, Facts, Part, Row
 from diskhop.errors import ConfigError
 from diskhop.exporting.arrays import export_arrays
 from diskhop.exporting.columns import own_attributes
@@ -56,12 +57,12 @@ EXPORTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+@dataclass(frozen=True, slots=True, repr=False)
+class Exported(Display):
     """Result of an export.
 
-    path: the folder.
-    format_name: a key of EXPORTS.
+    path: the folder, or the file of embeddings.
+    format_name: a key of EXPORTS, or the suffix of a file of embeddings.
     files: bytes of each file, by its path in the folder.
     left_out: attributes that the format does not store.
     """
@@ -70,6 +71,20 @@ class Exported:
     format_name: str
     files: dict[str, int]
     left_out: tuple[str, ...] = ()
+
+    def rows(self) -> list[Row]:
+        """Return a row per file, and one of what is not exported."""
+        rows = [(name, format_bytes(num_bytes)) for name, num_bytes in self.files.items()]
+        if self.left_out:
+            why = f"format '{self.format_name}' does not store them; use --format numpy"
+            rows.append(("not exported", f"{', '.join(self.left_out)} ({why})"))
+        return rows
+
+    def _title(self) -> str:
+        return f"Exported to {self.path}"
+
+    def _parts(self) -> Sequence[Part]:
+        return [Facts(self.rows())]
 
 
 def export_dataset(

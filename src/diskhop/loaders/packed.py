@@ -1,6 +1,6 @@
 """PackedLoader: batches that were sampled elsewhere and packed, with features from disk in one read per batch.
 
-packed = diskhop.pack_samples("my-graph", "my-samples", memory="2GB")
+packed = diskhop.pack("my-graph", samples="my-samples", memory="2GB")
 with diskhop.PackedLoader("my-graph", packed.layout.path, memory="2GB") as loader:
     for batch in loader:
         out = model(batch.x, batch.edge_index)[: batch.batch_size]

@@ -7,7 +7,7 @@ memory. The disk budget determines the length of segments. Then the batches are 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,9 +18,10 @@ import xxhash
 
 from diskhop._native import BufferPool, Engine
 from diskhop.batches.trace import TraceSettings
-from diskhop.budget import Budget
+from diskhop.budget import Budget, format_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import free_bytes
+from diskhop.display import Display, Facts, Part, Row
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, rename, sync_directory
 from diskhop.pipeline.pack_job import PackJob
@@ -39,12 +40,30 @@ from diskhop.stores.packed.segments import LAYING_OUT_BYTES_PER_ROW
 _POOL = ("sampled ahead", "staging", "packing")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Packed:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Packed(Display):
     """A packed layout. steps: seconds and bytes of each step that made it, as in result.json; empty if it was found."""
 
     layout: Layout
     steps: list[dict[str, Any]]
+
+    def rows(self) -> list[Row]:
+        """Return names and texts of lines for people."""
+        layout, seconds = self.layout, sum(step["seconds"] for step in self.steps)
+        num_batches = sum(epoch.num_batches for epoch in layout.epochs)
+        per_epoch = f"{seconds:.1f} s, {seconds / len(layout.epochs):.1f} s per epoch"
+        return [
+            ("packed" if self.steps else "packed before", f"{layout.path}, {format_bytes(layout.num_bytes)}"),
+            ("epochs", f"{len(layout.epochs)}, {num_batches:,} batches"),
+            ("rows in memory", f"{layout.num_held:,}"),
+            *([("took", per_epoch)] if self.steps else []),
+        ]
+
+    def _title(self) -> str:
+        return "Packed batches"
+
+    def _parts(self) -> Sequence[Part]:
+        return [Facts(self.rows())]
 
 
 def pack_epochs(

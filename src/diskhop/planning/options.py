@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from diskhop.budget import format_bytes
+from diskhop.display import Display, Facts, Grid, Part, Row
 from diskhop.plans import Prediction, Rejected, RunPlan
 
 PlanT = TypeVar("PlanT", bound=RunPlan)
@@ -16,8 +17,8 @@ AS_GOOD = 1.03
 OPTION_COLUMNS = ["option", "run", "epoch", "before", "disk", "cores", "hits", "reads", "read", "written", "memory"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Option(Generic[PlanT]):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Option(Display, Generic[PlanT]):
     """A way to run.
 
     plan, predicted: None if it cannot run.
@@ -47,9 +48,31 @@ class Option(Generic[PlanT]):
             **{name: each.to_dict() for name, each in known.items() if each is not None},
         }
 
+    def facts(self) -> list[Row]:
+        """Return names and texts of lines about all that is known of it."""
+        rows = [("option", self.name), ("why", self.reason)]
+        if self.predicted is None or self.plan is None:
+            return rows
+        for name, value in self.predicted.to_dict().items():
+            if name.endswith("_bytes") or name.startswith("bytes_"):
+                shown = format_bytes(value)
+            elif name.endswith("_seconds"):
+                shown = f"{value:.3g} s"
+            else:
+                shown = f"{value:.0%}" if name == "hit_rate" else f"{value:,}"
+            rows.append((name.replace("_", " "), shown))
+        rows += memory_rows(self.plan.reserved, self.plan.shared, self.plan.num_processes)
+        return rows + [("plan" if number == 0 else "", reason) for number, reason in enumerate(self.plan.reasons)]
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ranking(Generic[PlanT]):
+    def _title(self) -> str:
+        return f"Strategy {self.name}"
+
+    def _parts(self) -> Sequence[Part]:
+        return [Facts(self.facts())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Ranking(Display, Generic[PlanT]):
     """Ranked options: first the one to take, then others by predicted seconds, then those that cannot be taken."""
 
     options: tuple[Option[PlanT], ...]
@@ -84,6 +107,28 @@ class Ranking(Generic[PlanT]):
                 format_bytes(predicted.bytes_written),
                 format_bytes(reserved),
             ]
+
+    def facts(self) -> list[Row]:
+        """Return names and texts of lines below the table: why the best is taken, and why others are not."""
+        rows = [("chosen" if number == 0 else "", reason) for number, reason in enumerate(self.best.reasons)]
+        return rows + [(f"not {option.name}", option.reason) for option in self.options[1:]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"epochs": self.epochs, "options": [option.to_dict() for option in self.options]}
+
+    def _title(self) -> str:
+        return f"Plan for {self.epochs} epoch{'s' * (self.epochs != 1)}: {self.options[0].name}"
+
+    def _parts(self) -> Sequence[Part]:
+        return [Grid(OPTION_COLUMNS, list(self.rows())), Facts(self.facts())]
+
+
+def memory_rows(reserved: Mapping[str, int], shared: Collection[str], num_processes: int) -> list[Row]:
+    """Return a line for each name of memory that is reserved, with who has it."""
+    whose = dict.fromkeys(reserved, "" if num_processes == 1 else " for each process")
+    whose |= dict.fromkeys(shared, f" shared by {num_processes} processes")
+    return [(f"memory for {name}", format_bytes(each) + whose[name]) for name, each in reserved.items() if each]
 
 
 def waiting_for_disk(plan: RunPlan, predicted: Prediction) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""diskhop.predict(): any model on all nodes, as an array in memory or as files."""
+"""Prediction by any model, for diskhop.predict(): on all nodes, as an array in memory or as files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FolderPath = PathLike[str] | str
 
 
 @overload
-def predict(
+def predict_layers(
     dataset: Dataset | FolderPath,
     layers: Model,
     *,
@@ -50,7 +50,7 @@ def predict(
 
 
 @overload
-def predict(
+def predict_layers(
     dataset: Dataset | FolderPath,
     layers: Model,
     *,
@@ -70,7 +70,7 @@ def predict(
 ) -> Predictions: ...
 
 
-def predict(
+def predict_layers(
     dataset: Dataset | FolderPath,
     layers: Model,
     *,

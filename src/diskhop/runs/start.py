@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from diskhop._native import Engine
-from diskhop.budget import parse_sizes
+from diskhop.config.embed import EmbedConfig
+from diskhop.config.link import LinkConfig
+from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.config.typed import TypedConfig
+from diskhop.config.typed_hop import TypedHopConfig
+from diskhop.config.words import takes_words
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import RankError
 from diskhop.io.atomic import Injector
@@ -31,6 +36,7 @@ from diskhop.runtime.ranks import read_ranks, was_restarted
 _OF_FIRST: Any = None
 
 
+@takes_words(SampledConfig, HopConfig, TypedConfig, TypedHopConfig, LinkConfig)
 def train(
     dataset: Dataset | Path | str | None = None,
     *,
@@ -38,11 +44,6 @@ def train(
     config: Path | str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
-    memory: int | str | None = None,
-    cache: int | str | None = None,
-    neighbor_cache: int | str | None = None,
-    disk: int | str | None = None,
-    device_memory: int | str | None = None,
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Trained:
@@ -53,21 +54,16 @@ def train(
     config: a file with options, such as a run's config.toml; those given here win, and the file's over the preset's.
     out: the RUN folder, new or empty; None leaves nothing on disk.
     resume: continue the run in `out` from its last epoch, with the options in its config.toml.
-    memory, cache, neighbor_cache, disk, device_memory: bytes or a size such as '2GB', for the options memory_bytes,
-        cache_bytes, neighbor_cache_bytes, disk_bytes and device_memory_bytes.
-    callbacks: hear of the run and may end it; see Callback.
-    options: those of SampledConfig, HopConfig, TypedConfig or LinkConfig; the others are chosen, and
+    callbacks: hear of the run and may end it; see Callback. Options that are not given are chosen, and
         Callback.configured gets the reasons.
 
     Processes that torchrun started train together. Rank 0 chooses options for all, and alone has `out` and `callbacks`.
     """
-    options.update(
-        parse_sizes(memory=memory, cache=cache, neighbor_cache=neighbor_cache, disk=disk, device_memory=device_memory)
-    )
     trained: Trained = _start(NODE, dataset, options, preset, config, out, resume, callbacks)
     return trained
 
 
+@takes_words(EmbedConfig)
 def embed(
     dataset: Dataset | Path | str | None = None,
     *,
@@ -75,13 +71,14 @@ def embed(
     preset: str | None = None,
     config: Path | str | None = None,
     resume: bool = False,
-    memory: int | str | None = None,
-    device_memory: int | str | None = None,
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Embedded:
-    """Train embeddings of a graph's nodes, with the options of EmbedConfig; out: the RUN folder. See train()."""
-    options.update(parse_sizes(memory=memory, device_memory=device_memory))
+    """Train embeddings of a graph's nodes.
+
+    out: the RUN folder, new or empty.
+    dataset, preset, config, resume, callbacks: see train().
+    """
     embedded: Embedded = _start(EMBEDDING, dataset, options, preset, config, out, resume, callbacks)
     return embedded
 

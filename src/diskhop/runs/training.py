@@ -6,7 +6,7 @@ with the same bits as one that was never interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +18,7 @@ from diskhop.budget import Budget, format_bytes
 from diskhop.config.learning import PLATEAU
 from diskhop.config.train import TrainConfig
 from diskhop.derived.scratch import scratch_folder, scratch_path
+from diskhop.display import Display, Part
 from diskhop.embedding.rows.module import RowPlace
 from diskhop.embedding.rows.opened import drop_rows, find_stored_rows, keep_rows, open_rows
 from diskhop.errors import ConfigError, TrainingError
@@ -40,13 +41,14 @@ from diskhop.runs.passes import PassOrder, RunPass
 from diskhop.runs.rank_devices import describe
 from diskhop.runs.result import describe_run, make_result, measure_shared, memory_of_ranks
 from diskhop.runs.schema import Schema
+from diskhop.runs.shown import run_parts, run_title
 from diskhop.runs.trainer import Trainer
 from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trained:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Trained(Display):
     """A finished run.
 
     model: the best model by validation, in memory.
@@ -57,6 +59,12 @@ class Trained:
     model: nn.Module
     config: TrainConfig
     result: dict[str, Any]
+
+    def _title(self) -> str:
+        return run_title(self.result)
+
+    def _parts(self) -> Sequence[Part]:
+        return run_parts(self.result)
 
 
 class StartingPoint(Protocol):

@@ -7,19 +7,20 @@ whatever its budget. The folder appears complete, its manifest is written last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from diskhop._native import Engine
-from diskhop.budget import Budget, parse_bytes
+from diskhop.budget import Budget, format_bytes, parse_bytes
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.listed_edges import ListedEdges
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.disk.probe import remembered_model
+from diskhop.display import Display, Facts, Part, Row
 from diskhop.hops.find import find_stale_tables, table_operators
 from diskhop.hops.make.builder import HopTableBuilder
 from diskhop.hops.make.lists import ListMaker, ListsWanted, dataset_lists, num_sorted_edges
@@ -47,8 +48,8 @@ from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Propagated:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Propagated(Display):
     """The result of propagate().
 
     tables: the hop tables.
@@ -61,6 +62,25 @@ class Propagated:
     plan: PropagationPlan | None
     steps: list[dict[str, Any]]
     reserved: dict[str, int]
+
+    def rows(self) -> list[Row]:
+        """Return names and texts of lines for people."""
+        tables, plan = self.tables, self.plan
+        predicted = {} if plan is None else {stage.name: stage.seconds for stage in plan.steps}
+        rows = [
+            ("propagated" if self.steps else "propagated before", f"{tables.path}, {format_bytes(tables.num_bytes)}"),
+            ("tables", f"{tables.num_tables} of {tables.num_rows:,} x {tables.dim} {tables.dtype}"),
+        ]
+        for step in self.steps if plan is not None else ():
+            about = f", {predicted[step['step']]:.1f} s predicted" if step["step"] in predicted else ""
+            rows.append((step["step"], f"{step['seconds']:.1f} s{about}"))
+        return rows
+
+    def _title(self) -> str:
+        return "Hop tables"
+
+    def _parts(self) -> Sequence[Part]:
+        return [Facts(self.rows())]
 
 
 def propagate(

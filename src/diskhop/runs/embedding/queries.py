@@ -5,7 +5,7 @@ All are exact: every node is compared, a few MB at a time, so that a query needs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from diskhop.display import Display, Facts, Part, Row
 from diskhop.embedding.graph_edges import read_edge_parts
 from diskhop.embedding.ranking.evaluate import evaluate
 from diskhop.embedding.ranking.groups import group_bytes
@@ -48,8 +49,8 @@ class Answer:
     is_known: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeScore:
+@dataclass(frozen=True, slots=True, repr=False)
+class EdgeScore(Display):
     """The score of an edge.
 
     score: the higher the likelier.
@@ -63,6 +64,21 @@ class EdgeScore:
     head_rank: float
     num_nodes: int
     is_known: bool
+
+    def rows(self) -> list[Row]:
+        """Return names and texts of lines for people."""
+        among = f"of {self.num_nodes:,}, known edges excluded"
+        return [
+            ("score", f"{self.score:.4f}"),
+            ("rank", f"{self.tail_rank:g} as a tail, {self.head_rank:g} as a head, {among}"),
+            ("known", "yes, an edge of the dataset" if self.is_known else "no"),
+        ]
+
+    def _title(self) -> str:
+        return "Score of an edge"
+
+    def _parts(self) -> Sequence[Part]:
+        return [Facts(self.rows())]
 
 
 def neighbors(run: Path | str | OpenRun, node: str | int, *, top: int = 10, by: str = "cosine") -> list[Answer]:

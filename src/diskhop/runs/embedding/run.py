@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +16,7 @@ from diskhop.budget import Budget
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model
+from diskhop.display import Display, Facts, Part
 from diskhop.embedding.device.slots import DeviceSlots
 from diskhop.embedding.graph_edges import EdgeParts, embedded_nodes, read_edge_parts
 from diskhop.embedding.partitions.buffer import PartitionBuffer
@@ -51,12 +53,13 @@ from diskhop.runs.embedding.trainers import BatchTrainer, HostTrainer
 from diskhop.runs.embedding.warm_start import WarmStart
 from diskhop.runs.folder import require_new_folder
 from diskhop.runs.result import describe_run, make_result, measure_shared, memory_of_ranks
+from diskhop.runs.shown import run_parts, run_title
 from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Embedded:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Embedded(Display):
     """A finished run.
 
     dataset: the graph.
@@ -69,6 +72,12 @@ class Embedded:
     out: Path
     config: EmbedConfig
     result: dict[str, Any]
+
+    def _title(self) -> str:
+        return run_title(self.result)
+
+    def _parts(self) -> Sequence[Part]:
+        return [*run_parts(self.result), Facts([("written to", str(self.out))])]
 
     def export(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the embeddings to a .npy, .parquet or .tsv file. See export_embeddings()."""

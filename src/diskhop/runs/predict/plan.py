@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diskhop.budget import Budget, parse_sizes
+from diskhop.budget import Budget, format_bytes, parse_sizes
 from diskhop.config.options import check_options, require
 from diskhop.config.predict import PredictConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.display import Display, Facts, Grid, Part, Row
 from diskhop.io.engine import open_engine
+from diskhop.planning.options import memory_rows
 from diskhop.predicting.disk import ALL_FREE
 from diskhop.runs.nodes.opened import MODELS, open_classifier
 from diskhop.runs.predict.estimates import OutputPlan
@@ -21,9 +24,11 @@ from diskhop.runtime.executors import open_executor
 from diskhop.runtime.tasks import TaskTools
 from diskhop.system.memory import default_memory_bytes, default_threads
 
+STEP_COLUMNS = ["step", "seconds", "read", "written"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionPlan:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PredictionPlan(Display):
     """Time, disk space and memory of a prediction.
 
     model: name of the model.
@@ -43,6 +48,32 @@ class PredictionPlan:
     def disk_bytes(self) -> int:
         """Disk space during the work at most, the files included."""
         return max(self.outputs.work_bytes, self.outputs.result_bytes + self.files_bytes)
+
+    def step_rows(self) -> list[list[str]]:
+        """Return a table row per step, with the columns STEP_COLUMNS."""
+        return [
+            [each.name, f"{each.seconds:.3g} s", format_bytes(each.bytes_read), format_bytes(each.bytes_written)]
+            for each in self.outputs.steps
+        ]
+
+    def facts(self) -> list[Row]:
+        """Return names and texts of lines below the table."""
+        outputs = self.outputs
+        disk = f"{format_bytes(self.disk_bytes)} at most, {format_bytes(self.files_bytes)} of predictions"
+        return [
+            ("model", f"{self.model}, {self.rows:,} nodes"),
+            ("time", f"{outputs.seconds:.3g} s (before the files are written)"),
+            ("I/O", f"{format_bytes(outputs.bytes_read)} read, {format_bytes(outputs.bytes_written)} written"),
+            ("disk", disk),
+            *memory_rows(outputs.reserved, outputs.shared, outputs.num_processes),
+            *(("plan" if number == 0 else "", reason) for number, reason in enumerate(outputs.reasons)),
+        ]
+
+    def _title(self) -> str:
+        return f"Plan of a prediction for {self.rows:,} nodes"
+
+    def _parts(self) -> Sequence[Part]:
+        return [Grid(STEP_COLUMNS, self.step_rows()), Facts(self.facts())]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from diskhop.budget import Budget, parse_sizes
+from diskhop.budget import Budget, format_bytes, parse_sizes
 from diskhop.config.options import check_options
 from diskhop.config.predict import PredictConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.display import Display, Facts, Part, Row
 from diskhop.errors import ConfigError, RequirementError
 from diskhop.io.atomic import Injector
 from diskhop.io.destinations import StagedDirectory
@@ -49,8 +50,8 @@ from diskhop.system.memory import default_memory_bytes, default_threads, residen
 _BLOCK_ROWS = 4096
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Predicted:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Predicted(Display):
     """Predictions that are published.
 
     predictions: the folder and its files.
@@ -59,6 +60,25 @@ class Predicted:
 
     predictions: Predictions
     result: dict[str, Any]
+
+    def rows(self) -> list[Row]:
+        """Return names and texts of lines for people."""
+        result = self.result
+        num_files = len(result["files"])
+        num_bytes = format_bytes(sum(result["files"].values()))
+        return [
+            ("predicted", f"{result['rows']:,} nodes of {result['dataset']}: {self.predictions.path}"),
+            ("files", f"{num_files} file{'s' * (num_files != 1)}, {num_bytes}"),
+            *((f"{part} metric", f"{value:.4f}") for part, value in result["metrics"].items()),
+            *((step["step"], f"{step['seconds']:.1f} s") for step in result["steps"]),
+            ("took", f"{result['seconds']:.1f} s, {format_bytes(result['peak_rss_bytes'])} at most in memory"),
+        ]
+
+    def _title(self) -> str:
+        return f"Predictions by {self.result['run']}"
+
+    def _parts(self) -> Sequence[Part]:
+        return [Facts(self.rows())]
 
 
 def predict_run(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from diskhop.budget import format_bytes
-from diskhop.report.figures import Figure
+from diskhop.reporting.figures import Figure
 from diskhop.run_files import PREDICTIONS_FILE, SUCCESS_FILE
 
 _COLOR = "#0072B2"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.manifest import VALUES
-from diskhop.report.figures import Figure
+from diskhop.reporting.figures import Figure
 from diskhop.ui.evaluation import LINKS, notes_of, part_table, shown_part, title_of
 
 _ACCURACY, _IDEAL = "#0072B2", "#D55E00"

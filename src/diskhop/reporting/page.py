@@ -16,16 +16,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from diskhop.budget import format_bytes
 from diskhop.errors import ConfigError, DiskhopError
 from diskhop.io.destinations import new_file, require_new_file
-from diskhop.report.evaluation import evaluation_figures, evaluation_table
-from diskhop.report.figures import Figure, course_figures, map_figure, run_figures, time_figure
-from diskhop.report.predictions import (
+from diskhop.reporting.evaluation import evaluation_figures, evaluation_table
+from diskhop.reporting.figures import Figure, course_figures, map_figure, run_figures, time_figure
+from diskhop.reporting.predictions import (
     PredictionRecord,
     is_predictions,
     prediction_facts,
     prediction_figures,
     read_predictions,
 )
-from diskhop.report.records import RunRecord, read_run
+from diskhop.reporting.records import RunRecord, read_run
 
 _MAP_NODES = 2000
 
@@ -72,7 +72,7 @@ def render(records: Sequence[RunRecord], predictions: Sequence[PredictionRecord]
     names = _names([record.path for record in records])
     of_predictions = _names([record.path for record in predictions])
     environment = Environment(
-        loader=PackageLoader("diskhop.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("diskhop.reporting", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["bytes"] = format_bytes
     environment.filters["json"] = _script_json

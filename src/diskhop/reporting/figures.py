@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from diskhop.report.records import RunRecord
+from diskhop.reporting.records import RunRecord
 
 # Okabe and Ito's colours, which most people can distinguish.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -1,0 +1,99 @@
+"""diskhop.propagate(): the command `diskhop propagate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from diskhop.config.options import option_fields, options_of
+from diskhop.config.train import HopConfig
+from diskhop.config.typed_hop import FIXED, TypedHopConfig
+from diskhop.config.words import takes_words
+from diskhop.dataset.dataset import Dataset, as_dataset
+from diskhop.errors import ConfigError
+from diskhop.hops.make.plan import PropagationPlan
+from diskhop.hops.make.propagate import Propagated
+from diskhop.hops.make.propagate import propagate as make_hop_tables
+from diskhop.hops.path_tables import propagate_paths
+from diskhop.hops.paths import PathSpec
+from diskhop.hops.spec import PropagationSpec
+from diskhop.runs.typed_hops.spec import find_path_spec
+from diskhop.runtime.progress import Progress, silent
+
+_OF_TYPES = ("target", "paths", "reverse")
+RESOURCES = ("memory_bytes", "disk_bytes", "scratch", "engine", "threads")
+KINDS = (PropagationSpec, HopConfig, TypedHopConfig)
+OPTIONS = (*options_of(PropagationSpec), *RESOURCES, *_OF_TYPES)
+
+
+@takes_words(*KINDS, only=OPTIONS)
+def propagate(
+    dataset: Dataset | Path | str,
+    spec: PropagationSpec | PathSpec | None = None,
+    *,
+    executor: str = "",
+    workers: int | None = None,
+    progress: Progress = silent,
+    on_plan: Callable[[PropagationPlan], None] = lambda _: None,
+    log: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> Propagated:
+    """Aggregate features over the graph, hop by hop, into tables; existing ones are found.
+
+    HopLoader and train(model="sign") read rows of them.
+
+    dataset: open, or its folder.
+    spec: which tables, instead of options: a PropagationSpec; of a graph with several types a PathSpec.
+    executor, workers: where blocks of columns are computed, as --executor; see runtime/executors.py.
+    progress: called with a stage, and what is done of it and in total.
+    on_plan: called with the plan before anything is written.
+    log: called with a line for each folder of tables that is out of date.
+
+    Raises ConfigError for features or a graph that cannot be propagated and for too small a disk; BudgetError;
+    DestinationError.
+    """
+    opened = as_dataset(dataset)
+    given = {name: value for name, value in options.items() if name not in RESOURCES}
+    if spec is not None and given:
+        raise ConfigError(f"{next(iter(given))} has no effect with a spec, which has all of them; remove one of them")
+    if opened.has_several_types if spec is None else isinstance(spec, PathSpec):
+        if executor or workers:
+            raise ConfigError("--executor and --workers are for graphs of one type: remove them")
+        paths = spec if isinstance(spec, PathSpec) else _path_spec(opened, given)
+        return propagate_paths(opened, paths, **_resources(options), progress=progress)
+    for name in _OF_TYPES:
+        if name in given:
+            raise ConfigError(
+                f"{option_fields(TypedHopConfig)[name].main_flag} is for graphs with several types: remove it"
+            )
+    return make_hop_tables(
+        opened,
+        spec if isinstance(spec, PropagationSpec) else PropagationSpec(**given),
+        **_resources(options),
+        executor=executor,
+        workers=workers,
+        progress=progress,
+        on_plan=on_plan,
+        log=log,
+    )
+
+
+def _path_spec(dataset: Dataset, given: Mapping[str, Any]) -> PathSpec:
+    for name in FIXED:
+        if name in given:
+            flag = option_fields(HopConfig)[name].main_flag
+            raise ConfigError(f"{flag} is for graphs of one type, and {dataset.path} has several: remove it")
+    return find_path_spec(dataset, **given)
+
+
+def _resources(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the functions above that are about this machine."""
+    scratch = options.get("scratch")
+    return {
+        "memory": options.get("memory_bytes"),
+        "disk": options.get("disk_bytes"),
+        "scratch": None if scratch is None else Path(scratch),
+        "threads": options.get("threads"),
+        "engine": options.get("engine", "auto"),
+    }
