@@ -16,7 +16,7 @@ from diskhop.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Cleaned(Display):
-    """What became of derived files.
+    """Derived files, and what became of each.
 
     folder: where they lie.
     entries: all entries of the folder.

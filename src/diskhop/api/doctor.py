@@ -14,7 +14,7 @@ from diskhop.pipeline.device_report import DevicesReport, report_devices
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Examined(Display):
-    """What to expect of this machine.
+    """Measurements of this machine.
 
     disk: the disk that holds the path, its engine, and memory.
     devices: the GPUs.

@@ -13,7 +13,7 @@ from diskhop.display import Display, Facts, Part, Row
 from diskhop.errors import ConfigError
 from diskhop.runs.embedding.map import draw_map
 from diskhop.runs.embedding.opened import OpenRun
-from diskhop.runs.embedding.queries import ANY, Answer, EdgeScore, complete
+from diskhop.runs.embedding.queries import ANY, Answer, complete
 from diskhop.runs.embedding.queries import score as score_edge
 from diskhop.runs.neighbors import neighbors as find_neighbors
 
@@ -69,8 +69,8 @@ def neighbors(run: Path | str | OpenRun, node: str | int, *, top: int = 10, by: 
     return Answers(find_neighbors(_opened(run), node, top=top, by=by))
 
 
-def score(run: Path | str | OpenRun, *edge: Any, top: int = 10) -> EdgeScore | Answers:
-    """Return how likely an edge is, or the likeliest ends of one with head or tail '?'.
+def score(run: Path | str | OpenRun, *edge: Any, top: int = 10) -> Any:
+    """Return how likely an edge is, an EdgeScore, or Answers, the likeliest ends of one with head or tail '?'.
 
     run: the folder of a run of embed().
     edge: head, relation and tail, or head and tail where edges have no relations: names, or ids of nodes without names.

@@ -45,7 +45,7 @@ def plan(
     dataset: the dataset to predict for; default: the run's own.
     preset: the name of a set of options; those given here win.
     explain: return what is known of this strategy alone.
-    processes: plan for so many processes on this machine, which share its memory, threads and disk; default: 1.
+    processes: number of processes to plan for on this machine, which share its memory, threads and disk; default: 1.
 
     Returns a Ranking, the best strategy first; an Option with `explain`; or a PredictionPlan. Measures the disk, once
     for each, and the model on a few batches. Raises ConfigError; BudgetError where no way fits.

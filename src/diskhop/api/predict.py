@@ -29,23 +29,24 @@ _OF_LAYERS = ("what", "format", "fanout", "memory_bytes", "threads", "seed", "en
 
 @overload
 def predict(
-    run: FolderPath, *, dataset: Dataset | FolderPath | None = None, out: FolderPath, **options: Any
+    run: FolderPath, /, *, dataset: Dataset | FolderPath | None = None, out: FolderPath, **options: Any
 ) -> Predicted: ...
 
 
 @overload
 def predict(
-    dataset: Dataset | FolderPath, layers: Model, *, out: None = None, **options: Any
+    dataset: Dataset | FolderPath, /, layers: Model, *, out: None = None, **options: Any
 ) -> NDArray[np.float32]: ...
 
 
 @overload
-def predict(dataset: Dataset | FolderPath, layers: Model, *, out: FolderPath, **options: Any) -> Predictions: ...
+def predict(dataset: Dataset | FolderPath, /, layers: Model, *, out: FolderPath, **options: Any) -> Predictions: ...
 
 
 @takes_words(PredictConfig)
 def predict(
     source: Dataset | FolderPath,
+    /,
     layers: Any = None,
     *,
     dataset: Dataset | FolderPath | None = None,

@@ -1,4 +1,4 @@
-"""What a finished run shows of itself: its values, and the curves of loss and validation."""
+"""Parts of a finished run for people: its values, and the curves of loss and validation."""
 
 from __future__ import annotations
 
