@@ -137,6 +137,8 @@ def whole_graph(network: Network, x: NDArray[np.float64], pairs: NDArray[np.int6
     with torch.no_grad():
         for number, conv in enumerate(network.convs):
             below, h = h, _convolve(conv, h, edges)
+            if len(network.self_terms) > 0:
+                h = h + _linear(network.self_terms[number], below)
             if number < len(network.norms):
                 h = _finish(network, number, h)
             if number < len(network.shortcuts):

@@ -40,16 +40,19 @@ def graphs(draw: Any) -> tuple[Any, Any, str]:
 @given(
     graph=graphs(),
     norm=st.sampled_from(["none", "layer", "batch"]),
-    residual=st.booleans(),
+    way_around=st.sampled_from(["none", "residual", "self_term"]),
     normalize=st.booleans(),
     is_hot=st.booleans(),
 )
 def test_networks_equal_one_pass_over_the_graph(
-    model: str, graph: tuple[Any, Any, str], norm: str, residual: bool, normalize: bool, is_hot: bool
+    model: str, graph: tuple[Any, Any, str], norm: str, way_around: str, normalize: bool, is_hot: bool
 ) -> None:
     pairs, features, dtype = graph
     features = np.abs(features) if normalize else features
-    network = build_network(model, features.shape[1], 4, norm=norm, residual=residual, normalize_input=normalize)
+    if way_around == "self_term" and model == "sage":
+        way_around = "residual"  # a layer of sage has its self-term
+    ways = {} if way_around == "none" else {way_around: True}
+    network = build_network(model, features.shape[1], 4, norm=norm, normalize_input=normalize, **ways)
     order = np.random.default_rng(1).permutation(len(features)) if is_hot else None
     with memory_folder(Path(tempfile.gettempdir())) as folder:
         dataset = build_graph(folder / "graph", pairs, features, dtype=dtype, order=order)

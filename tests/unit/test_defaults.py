@@ -15,6 +15,9 @@ from tests.graphs import make_dataset
 # repeats, or is none.
 NOT_SPELT = {
     "features",
+    "normalize_input",
+    "residual",
+    "self_term",
     "model",
     "memory_bytes",
     "disk_bytes",
@@ -35,7 +38,7 @@ NOT_SPELT = {
 
 @pytest.mark.parametrize(("model", "kind"), [("sage", SampledConfig), ("sign", HopConfig), ("hoga", HopConfig)])
 def test_a_default_in_the_help_is_what_a_run_has(tmp_path: Path, model: str, kind: type[TrainConfig]) -> None:
-    dataset = make_dataset(tmp_path / "graph", num_nodes=4000, num_edges=9000, dim=4)
+    dataset = make_dataset(tmp_path / "graph", num_nodes=4000, num_edges=9000, dim=16)
     config = resolve_config(dataset, {"model": model}).config
     for name, option in option_fields(kind).items():
         if not option.shown or option.shown == "chosen" or name in NOT_SPELT:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional
 from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE
 
 from diskhop._native import BufferPool, make_neighbor_sampler
@@ -19,6 +20,7 @@ from diskhop.errors import ConfigError
 from diskhop.nn.layers.aggregate import LayerBlock, mean_and_self, weighted_sum
 from diskhop.nn.layers.gcn import GcnLayer
 from diskhop.nn.matmul.backends import BACKENDS
+from diskhop.nn.matmul.products import Linear
 from diskhop.nn.models import LAYERS, Block, Network, build_model
 from diskhop.protocols import SampledBatch
 from tests.examples import examples
@@ -176,10 +178,16 @@ def test_features_of_16_bits_are_read_as_they_are_stored(name: str, dtype: torch
     assert torch.equal(network(stored, Block.of(batch)), network(stored.float(), Block.of(batch)))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+_SOME_OPTIONS: list[dict[str, Any]] = [
+    *({}, {"normalize_input": True}, {"input_dropout": 0.5}, {"norm": "layer", "residual": True}),
+    {"norm": "layer", "self_term": True},
+]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize(
-    "options", [{}, {"normalize_input": True}, {"input_dropout": 0.5}, {"norm": "layer", "residual": True}]
+    ("name", "options"),
+    [(name, each) for name in LAYERS for each in _SOME_OPTIONS if name != "sage" or "self_term" not in each],
 )
 def test_rows_that_lie_among_others_give_the_same_bits(name: str, dtype: torch.dtype, options: dict[str, Any]) -> None:
     graph = Graph(60, 600, seed=6)
@@ -301,6 +309,21 @@ def test_residual_adds_the_layers_input() -> None:
     block = Block.of(batch)
     layer = block.layer(1)
     assert torch.equal(network(x, block), network.convs[1](x[: layer.num_sources], layer))
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat"])
+@pytest.mark.parametrize("norm", ["none", "layer", "batch"])
+def test_self_terms_are_linear_maps_of_each_layers_input_before_its_norm(name: str, norm: str) -> None:
+    graph = Graph(40, 200, seed=3)
+    batch = graph.sample([1, 7, 2], (-1, -1))
+    network = build_model(make_config(name, (-1, -1), self_term=True, norm=norm), IN_DIM, OUT_DIM).eval()
+    h, block = graph.x[batch.node_ids], Block.of(batch)
+    for number, conv in enumerate(network.convs):
+        layer, term = block.layer(number), network.self_terms[number]
+        assert isinstance(term, Linear)
+        h = conv(h, layer) + functional.linear(h[: layer.num_targets], term.weight, term.bias)
+        h = network.finished(number, h)
+    torch.testing.assert_close(network(graph.x[batch.node_ids], block), h, atol=1e-6, rtol=1e-6)
 
 
 def test_dropout_acts_in_training_only() -> None:

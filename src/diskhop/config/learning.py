@@ -48,8 +48,19 @@ class LearningConfig:
 
     KNOWN_LOSSES: ClassVar[tuple[str, ...]] = LOSSES
 
-    lr: float = option(help="Learning rate (Adam).", rule=POSITIVE, panel="Optimisation", shown="0.003, for sgc 0.02")
-    weight_decay: float = option(0.0, help="Weight decay (Adam).", rule=NOT_NEGATIVE, panel="Optimisation")
+    lr: float = option(
+        help="Learning rate (Adam).",
+        rule=POSITIVE,
+        panel="Optimisation",
+        shown="0.003, for sgc 0.02, or what suits the graph",
+    )
+    weight_decay: float = option(
+        0.0,
+        help="Weight decay (Adam).",
+        rule=NOT_NEGATIVE,
+        panel="Optimisation",
+        shown="0.0, or what suits the graph",
+    )
     loss: str = option(
         help="Loss: cross-entropy or focal (classification, multilabel), mse or mae (regression).",
         panel="Optimisation",

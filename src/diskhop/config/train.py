@@ -48,6 +48,7 @@ PLACEMENTS = (AUTO, ON_DEVICE, "memory", "disk")
 TABLE_DTYPES = ("float32", "float16", "bfloat16")
 
 MODELS_WITH_HEADS = ("gat", "hoga")
+MODELS_WITHOUT_SELF_TERM = ("gcn", "gat")
 # Attention weighs edges itself.
 MODELS_WITHOUT_WEIGHTS = ("gat",)
 USE, IGNORE = EDGE_WEIGHTS = ("use", "ignore")
@@ -83,20 +84,41 @@ class TrainConfig(LearningConfig):
         help="Number of layers (one per hop for sage, gcn, gat; MLP layers for sign, hoga).",
         rule=_DEPTH,
         panel="Model",
-        shown="2",
+        shown="2, or what suits the graph",
     )
     hidden: int = option(
-        help="Width of the hidden layers.", rule=between(1, MOST_COUNT, 128), panel="Model", shown="128"
+        help="Width of the hidden layers.",
+        rule=between(1, MOST_COUNT, 128),
+        panel="Model",
+        shown="128, or what suits the graph",
     )
     heads: int = option(
         8, help="Number of attention heads (gat, hoga).", rule=COUNT, panel="Model", shown="8, for hoga 1"
     )
-    norm: str = option(help="Normalisation between layers: none, batch or layer.", panel="Model", shown="layer")
-    normalize_input: bool = option(False, help="Scale each node's features to sum 1.", panel="Model")
-    dropout: float = option(
-        help="Dropout rate of hidden values.", rule=FRACTION, panel="Model", shown="0.5, for sgc 0.0"
+    norm: str = option(
+        help="Normalisation between layers: none, batch or layer.",
+        panel="Model",
+        shown="layer, or what suits the graph",
     )
-    input_dropout: float = option(0.0, help="Dropout rate of input features.", rule=FRACTION, panel="Model")
+    normalize_input: bool = option(
+        False,
+        help="Scale each node's features to sum 1.",
+        panel="Model",
+        shown="what suits the graph",
+    )
+    dropout: float = option(
+        help="Dropout rate of hidden values.",
+        rule=FRACTION,
+        panel="Model",
+        shown="0.5, for sgc 0.0, or what suits the graph",
+    )
+    input_dropout: float = option(
+        0.0,
+        help="Dropout rate of input features.",
+        rule=FRACTION,
+        panel="Model",
+        shown="0.0, or what suits the graph",
+    )
     edge_weights: str = option(
         IGNORE,
         help="Whether sums over neighbours use the weights of edges.",
@@ -244,7 +266,15 @@ class SampledConfig(TrainConfig):
     KNOWN_FEATURES: ClassVar[tuple[str, ...]] = ("", *MADE_FEATURES)
     HAS_TYPES: ClassVar[bool] = False
 
-    residual: bool = option(False, help="Add each layer's input to its output.", panel="Model")
+    residual: bool = option(
+        False, help="Add each layer's input to its output.", panel="Model", shown="what suits the graph"
+    )
+    self_term: bool = option(
+        False,
+        help="Add a linear map of each layer's input before its norm (gcn, gat; sage has one).",
+        panel="Model",
+        shown="what suits the graph",
+    )
     sampler: str = option(
         NEIGHBOR,
         help="How training samples; labor reaches fewer distinct nodes, ladies and fastgcn a number of nodes per hop, "
@@ -273,7 +303,7 @@ class SampledConfig(TrainConfig):
         parse=parse_counts,
         panel="Sampling",
         metavar="N,N",
-        shown="10 per hop; ladies up to 16384, fastgcn up to 131072, hgt 512",
+        shown="10 per hop, or what suits the graph; ladies up to 16384, fastgcn up to 131072, hgt 512",
     )
     eval_fanout: tuple[int, ...] = option(
         help="Neighbours sampled per hop in validation and test.",
@@ -384,6 +414,13 @@ class SampledConfig(TrainConfig):
             "leave it out",
         )
         check_sampler(self)
+        if self.self_term:
+            if self.model not in MODELS_WITHOUT_SELF_TERM:
+                raise ConfigError(
+                    f"--self-term is for {' and '.join(MODELS_WITHOUT_SELF_TERM)}, got {self.model}: remove it"
+                )
+            if self.residual:
+                raise ConfigError("--self-term and --residual are two ways around a layer: remove one of them")
         for name in ("fanout", "eval_fanout"):
             fanout = getattr(self, name)
             counts = ",".join(["10"] * min(self.layers, 5))

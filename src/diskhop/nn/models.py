@@ -140,6 +140,7 @@ def build_model(config: SampledConfig, in_dim: int, out_dim: int) -> Network:
         activation=elu if config.model == "gat" else relu,
         norm=config.norm,
         residual=config.residual,
+        self_term=config.self_term,
         dropout=config.dropout,
         input_dropout=config.input_dropout,
         normalize_input=config.normalize_input,

@@ -1,7 +1,7 @@
-"""A stack of layers: convolution, norm, activation, dropout, and residual connections.
+"""A stack of layers: convolution, norm, activation, dropout, and ways around the convolution.
 
-Without `residual` the parameters have the names of PyG's GraphSAGE, GCN and GAT: a state dict fits either (GAT's last
-layer has one head; PyG's has as many as the others).
+Without `residual` and `self_term` the parameters have the names of PyG's GraphSAGE, GCN and GAT: a state dict fits
+either (GAT's last layer has one head; PyG's has as many as the others).
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ class Network(nn.Module):
     input_dropout: dropout rate of features.
     dropout: rate after each layer but the last.
     residual: each layer but the last adds its input (through a linear map where widths differ).
+    self_term: each layer adds a linear map of its input before its norm (Luo et al., "Classic GNNs are strong
+        baselines", 2024), so that a node's own values stay apart from its neighbours'.
     normalize_input: divide each row of features by its sum.
-    products: matrix products of the residual maps; its dtype is that of values between layers.
+    products: matrix products of these maps; its dtype is that of values between layers.
     uses_degrees: whether the whole graph's degrees change the result.
     """
 
@@ -44,6 +46,7 @@ class Network(nn.Module):
         activation: Activation = relu,
         norm: str = "none",
         residual: bool = False,
+        self_term: bool = False,
         dropout: float = 0.0,
         input_dropout: float = 0.0,
         normalize_input: bool = False,
@@ -56,6 +59,9 @@ class Network(nn.Module):
         self.shortcuts = nn.ModuleList(
             nn.Identity() if dims[i] == dims[i + 1] else Linear(dims[i], dims[i + 1], products)
             for i in range(num_layers - 1 if residual else 0)
+        )
+        self.self_terms = nn.ModuleList(
+            Linear(dims[i], dims[i + 1], products) for i in range(num_layers if self_term else 0)
         )
         self.uses_degrees = any(getattr(conv, "uses_degrees", False) for conv in self.convs)
         self._takes_stored_rows = all(getattr(conv, "takes_stored_rows", False) for conv in self.convs[:1])
@@ -82,7 +88,7 @@ class Network(nn.Module):
         x: features for the first layer, else the result of the layer before, (sources, columns).
         """
         h = functional.dropout(self.prepared(x), self._input_dropout, self.training) if index == 0 else x
-        out: Tensor = self._hidden(index, h, layer) if index < len(self.norms) else self.convs[index](h, layer)
+        out: Tensor = self._hidden(index, h, layer) if index < len(self.norms) else self._convolved(index, h, layer)
         if index < len(self.shortcuts):
             out = out + self.shortcuts[index](h[: layer.num_targets])
         return out
@@ -116,18 +122,26 @@ class Network(nn.Module):
     def _reads_rows_once(self) -> bool:
         """Return whether only the first layer's sums read features, which they can do in place."""
         drops_inputs = self._input_dropout > 0 and self.training
-        return self._takes_stored_rows and not (self._normalize_input or drops_inputs or len(self.shortcuts) > 0)
+        has_ways_around = len(self.shortcuts) + len(self.self_terms) > 0
+        return self._takes_stored_rows and not (self._normalize_input or drops_inputs or has_ways_around)
+
+    def _convolved(self, i: int, h: Tensor, layer: LayerBlock) -> Tensor:
+        """Compute the convolution of layer i, and its self-term."""
+        out: Tensor = self.convs[i](h, layer)
+        return out + self.self_terms[i](h[: layer.num_targets]) if len(self.self_terms) > 0 else out
 
     def _hidden(self, i: int, h: Tensor, layer: LayerBlock) -> Tensor:
         """Compute layer i with norm, activation and dropout."""
         conv, norm = self.convs[i], self.norms[i]
         dropout = self._dropout if self.training else 0.0
-        rectifies = isinstance(norm, LayerNorm) or (isinstance(norm, nn.Identity) and getattr(conv, "rectifies", False))
+        ends_in_product = getattr(conv, "rectifies", False) and len(self.self_terms) == 0
+        rectifies = isinstance(norm, LayerNorm) or (isinstance(norm, nn.Identity) and ends_in_product)
         out: Tensor
         if self._activation is relu and rectifies:
             # Applied to each block of rows while it is in the caches.
             rectifier = Rectifier.draw(dropout)
-            out = norm(conv(h, layer), rectifier) if isinstance(norm, LayerNorm) else conv(h, layer, rectifier)
+            is_normed = isinstance(norm, LayerNorm)
+            out = norm(self._convolved(i, h, layer), rectifier) if is_normed else conv(h, layer, rectifier)
         else:
-            out = self._activation(norm(conv(h, layer)), dropout, self._products)
+            out = self._activation(norm(self._convolved(i, h, layer)), dropout, self._products)
         return out

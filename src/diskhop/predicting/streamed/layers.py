@@ -65,8 +65,10 @@ class StreamedLayer(ABC):
         self._number = number
         self._in_dim = in_dim
         self._is_last = number == len(network.convs) - 1
-        has_shortcut = number < len(network.shortcuts)
-        self._shortcut = _row_map(network.shortcuts[number]) if has_shortcut else None
+        # A network has at most one kind of ways around its layers.
+        self._adds_before_norm = len(network.self_terms) > 0
+        ways_around = network.self_terms if self._adds_before_norm else network.shortcuts
+        self._shortcut = _row_map(ways_around[number]) if number < len(ways_around) else None
         self.groups: dict[str, int] = self._groups()
         self.summed = tuple(name for name in self.groups if name not in self._unsummed())
         if self._shortcut is not None and HIDDEN not in self.groups:
@@ -108,12 +110,20 @@ class StreamedLayer(ABC):
             the rows' lists, float32 (rows, 1).
         """
         out = self._after(sums, own, degrees)
+        if self._adds_before_norm:
+            out = out + self._around(own)
         if not self.is_rectified:
             out = self._network.finished(self._number, out)
-        if self._shortcut is not None:
-            is_mapped = _SHORTCUT in own
-            out = out + (own[_SHORTCUT].joined() if is_mapped else self._shortcut(own[HIDDEN].joined()))
+        if self._shortcut is not None and not self._adds_before_norm:
+            out = out + self._around(own)
         return out.float()
+
+    def _around(self, own: Mapping[str, SplitColumns]) -> Tensor:
+        """Return the shortcut's part of rows."""
+        if _SHORTCUT in own:
+            return own[_SHORTCUT].joined()
+        assert self._shortcut is not None, "called for layers with one"
+        return self._shortcut(own[HIDDEN].joined())
 
     def put(self, out: SplitColumns, sums: SplitColumns, own: Mapping[str, SplitColumns], degrees: Tensor) -> bool:
         """Fill columns with what after() returns; return False if any value is not finite, and maybe otherwise."""

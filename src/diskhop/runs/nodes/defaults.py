@@ -36,8 +36,10 @@ from diskhop.runs.data_use import edge_weights_of, ignored_parts
 from diskhop.runs.devices import choose_run_device
 from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
+from diskhop.runs.nodes.graph_facts import read_facts
 from diskhop.runs.nodes.metrics import METRIC_OF_TASK
 from diskhop.runs.nodes.objective import TASK_OF_LABELS
+from diskhop.runs.nodes.recipes import MOST_EDGES_FOR_ALL_NEIGHBORS, choose_defaults
 from diskhop.runs.nodes.subgraph_defaults import choose_partitions, choose_subgraphs
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.warm_start import architecture_of
@@ -51,7 +53,6 @@ _WANTED_STEPS = 500
 _FEWEST_EPOCHS, _MOST_EPOCHS = 5, 200
 # Of more epochs than that, which subgraphs of a small graph have.
 _EPOCHS_PER_VALIDATION = 5
-MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
 # Nodes per hop at most, and as a share of the graph, so that small graphs are sampled, too. FastGCN draws from the
 # whole graph, where most nodes are no neighbours of the batch: with fewer, many lists of a sparse graph get none.
 _NODES_PER_HOP = {LADIES: (16384, 1 / 4), FASTGCN: (131072, 3 / 4)}
@@ -92,6 +93,13 @@ def resolve_config(
     model = choices.choose("model", "sage", "learns from sampled neighbours, on any graph")
     kind = config_kind(model)
     require_fitting(dataset, given, kind, f"model '{model}'")
+    memory_bytes = given.get("memory_bytes") or default_memory_bytes()
+    task = choose_task(dataset, memory_bytes, choices)
+    # A preset is a whole recipe, and so is the architecture of another run.
+    if preset is None and not given.get("warm_start"):
+        for default in choose_defaults(read_facts(dataset, len(task.seeds.train)), model):
+            if _goes_with(default.option, given):
+                choices.choose(*default)
     if kind is HopConfig:
         choose_hops(dataset, model, choices)
     else:
@@ -100,8 +108,6 @@ def resolve_config(
     choices.choose("norm", "layer", "trains steadily at any batch size")
     choices.choose("dropout", 0.5, "default regularisation")
     choices.choose("lr", 0.003, "suits Adam with batches of some hundreds")
-    memory_bytes = given.get("memory_bytes") or default_memory_bytes()
-    task = choose_task(dataset, memory_bytes, choices)
     choose_edge_weights(dataset, model, choices)
     choices.made += ignored_parts(dataset, HOP if kind is HopConfig else NODE)
     num_batches = choose_subgraphs(dataset, choices) if given.get("sampler", NEIGHBOR) in CHOOSING else None
@@ -120,6 +126,16 @@ def resolve_config(
         choose_chunks(task, choices)
     choose_machine(choices)
     return Resolved(kind(**choices.complete), choices.made, task)
+
+
+def _goes_with(option: str, given: Mapping[str, Any]) -> bool:
+    """Return whether an option may be chosen next to those that were given."""
+    if option == "layers":
+        return not any(len(given.get(name, ())) > 1 for name in ("fanout", "eval_fanout"))
+    if option == "fanout":
+        return bool(given.get("sampler", NEIGHBOR) == NEIGHBOR)
+    other = {"self_term": "residual", "residual": "self_term"}.get(option)
+    return other is None or not given.get(other, False)
 
 
 def _choose_architecture(choices: Choices) -> None:

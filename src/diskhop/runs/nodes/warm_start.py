@@ -22,7 +22,7 @@ from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
 
 # Options that decide what a model's parameters are and mean, of either kind of run.
 _ARCHITECTURE = (
-    *("model", "layers", "hidden", "heads", "norm", "normalize_input", "residual", "shared_map"),
+    *("model", "layers", "hidden", "heads", "norm", "normalize_input", "residual", "self_term", "shared_map"),
     *("features", "hops", "operators", "direction"),
 )
 _RANDOM = "random"

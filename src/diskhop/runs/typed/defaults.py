@@ -15,7 +15,6 @@ from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.runs.choices import Choices, Resolved
 from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.nodes.defaults import (
-    MOST_EDGES_FOR_ALL_NEIGHBORS,
     choose_batches,
     choose_machine,
     choose_objective,
@@ -23,6 +22,7 @@ from diskhop.runs.nodes.defaults import (
     choose_task,
     load_preset,
 )
+from diskhop.runs.nodes.recipes import MOST_EDGES_FOR_ALL_NEIGHBORS
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.typed.target import NONE, find_reversed, find_target
 from diskhop.system.memory import default_memory_bytes
