@@ -55,9 +55,14 @@ class EmbedConfig:
         help="Learning rate schedule; linear reaches 0 at the end of the last epoch.",
         rule=one_of(LR_SCHEDULES),
         panel="Optimisation",
+        shown="constant, or what suits the graph",
     )
     adagrad: str = option(
-        "row", help="Adagrad state: one sum per row, or one per element.", rule=one_of(ADAGRAD), panel="Optimisation"
+        "row",
+        help="Adagrad state: one sum per row, or one per element.",
+        rule=one_of(ADAGRAD),
+        panel="Optimisation",
+        shown="row, or what suits the graph",
     )
     init_scale: float = option(help="Standard deviation of initial embeddings.", rule=POSITIVE, panel="Optimisation")
     batch_size: int = option(help="Edges per batch.", rule=between(1, MOST_COUNT, 10_000), panel="Sampling")
@@ -71,8 +76,19 @@ class EmbedConfig:
         0.0, help="Share of negatives that is sampled by degree.", rule=SHARE, panel="Sampling"
     )
     mask_known: bool = option(False, help="Ignore negatives that form an edge of the training set.", panel="Sampling")
-    reciprocal: bool = option(False, help="Learn an embedding of each relation for either direction.", panel="Model")
-    n3: float = option(0.0, help="Weight of N3 regularisation.", rule=NOT_NEGATIVE, panel="Optimisation")
+    reciprocal: bool = option(
+        False,
+        help="Learn an embedding of each relation for either direction.",
+        panel="Model",
+        shown="what suits the graph",
+    )
+    n3: float = option(
+        0.0,
+        help="Weight of N3 regularisation.",
+        rule=NOT_NEGATIVE,
+        panel="Optimisation",
+        shown="0.0, or what suits the graph",
+    )
     l2: float = option(0.0, help="Weight of L2 regularisation.", rule=NOT_NEGATIVE, panel="Optimisation")
     dropout: float = option(0.0, help="Dropout rate of query embeddings.", rule=FRACTION, panel="Model")
     epochs: int = like(TrainConfig, "epochs", shown="chosen")

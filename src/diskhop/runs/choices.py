@@ -26,6 +26,14 @@ class Choice(NamedTuple):
     why: str
 
 
+class Default(NamedTuple):
+    """A value that suits a graph, and why. option: its name in the configuration."""
+
+    option: str
+    value: Any
+    why: str
+
+
 class Resolved(NamedTuple, Generic[ConfigT, TaskT]):
     """A complete configuration.
 

@@ -23,6 +23,7 @@ from diskhop.planning.embeddings.size import _count_edges, embed_size
 from diskhop.run_files import EMBEDDING
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
 from diskhop.runs.data_use import ignored_parts
+from diskhop.runs.embedding.recipes import choose_embedding_defaults
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.system.memory import default_memory_bytes, default_threads
 
@@ -54,6 +55,10 @@ def resolve_embed_config(
     choose, complete = choices.choose, choices.complete
     num_edges = _count_edges(dataset)
     _choose_model(dataset, choices)
+    if preset is None:
+        num_nodes = embedded_nodes(dataset).num_nodes
+        for default in choose_embedding_defaults(num_nodes, num_edges, dataset.num_relations, complete["model"]):
+            choose(*default)
     choose("dim", 100, "a common width")
     SCORES[complete["model"]].relation_dim(complete["dim"])
     batch_size = choose("batch_size", max(1, min(50_000, num_edges // 20)), f"of {num_edges:,} edges")

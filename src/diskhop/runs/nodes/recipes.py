@@ -7,10 +7,10 @@ Rules were chosen on Cora, Minesweeper, Tolokers and Open English WordNet by the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 from diskhop.config.train import ALL_NEIGHBORS, MODELS_WITHOUT_SELF_TERM
 from diskhop.nn.models import HOP_MODELS
+from diskhop.runs.choices import Default
 from diskhop.runs.nodes.graph_facts import GraphFacts
 
 MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
@@ -19,14 +19,6 @@ _MOST_FEW_LABELS, _SHARE_OF_FEW_LABELS = 1000, 0.1
 # Bags of words: zeros but for a few counts.
 _MOST_FILLED = 0.15
 _FEW_COLUMNS = 10
-
-
-class Default(NamedTuple):
-    """An option's value, and why. option: its name in the configuration."""
-
-    option: str
-    value: Any
-    why: str
 
 
 def choose_defaults(facts: GraphFacts, model: str) -> Iterator[Default]:

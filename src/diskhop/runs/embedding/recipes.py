@@ -1,0 +1,44 @@
+"""Choice of the options that suit a knowledge graph: one pure function of its sizes and the model.
+
+Rules were chosen on CoDEx-S and FB15k-237 by their validation alone (`benchmarks/defaults.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diskhop.runs.choices import Default
+
+# Larger graphs would take hours with the small batches that small ones need.
+_MOST_EDGES = 10_000_000
+_BATCH_SIZE, _CHUNK_SIZE, _NEGATIVES, _DIM = 2000, 250, 2000, 256
+_STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 2700, 10, 40
+_MODELS = ("complex", "distmult")
+# Values of embeddings up to which ten thousand edges are ranked among all nodes in some seconds: 5e11 operations.
+_MOST_RANKED_VALUES = 25_000_000
+
+
+def choose_embedding_defaults(num_nodes: int, num_edges: int, num_relations: int, model: str) -> Iterator[Default]:
+    """Yield the options that a graph asks for; all others have their usual values.
+
+    As Lacroix et al. (2018) train ComplEx: reciprocal relations, N3 and Adagrad by elements, with sampled negatives.
+    """
+    if not num_relations or model not in _MODELS or num_edges > _MOST_EDGES:
+        return
+    why = "usual for knowledge graphs (Lacroix et al., 2018)"
+    batch_size = max(1, min(_BATCH_SIZE, num_edges // 20))
+    epochs = min(max(_FEWEST_EPOCHS, _STEPS * batch_size // max(num_edges, 1)), _MOST_EPOCHS)
+    yield Default("reciprocal", True, why)
+    yield Default("n3", 0.15, why)
+    yield Default("adagrad", "element", why)
+    yield Default("init_scale", 0.01, "small compared with trained values")
+    yield Default("lr_schedule", "linear", f"ends at 0 after {epochs} epochs")
+    yield Default("dim", _DIM, "few nodes, many relations between them")
+    yield Default("batch_size", batch_size, f"of {num_edges:,} edges, with relations")
+    yield Default("chunk_size", min(batch_size, _CHUNK_SIZE), "edges that share negatives")
+    yield Default("negatives", min(_NEGATIVES, max(1, num_nodes)), "per side, shared by a chunk")
+    yield Default("epochs", epochs, f"{epochs * num_edges // batch_size:,} steps")
+    if num_nodes * _DIM <= _MOST_RANKED_VALUES:
+        yield Default("eval_candidates", 0, "all nodes, as in publications: there are few")
+        yield Default("eval_filtered", True, "as in publications")
+        yield Default("eval_every", 5, "epochs are short")
