@@ -12,6 +12,8 @@ from diskhop.runs.choices import Default
 # Larger graphs would take hours with the small batches that small ones need.
 _MOST_EDGES = 10_000_000
 _BATCH_SIZE, _CHUNK_SIZE, _NEGATIVES, _DIM = 2000, 250, 2000, 256
+# Below, batches are half as large and steps twice: otherwise there would be few steps.
+_FEW_EDGES = 100_000
 _STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 2700, 10, 40
 _MODELS = ("complex", "distmult")
 # Values of embeddings up to which ten thousand edges are ranked among all nodes in some seconds: 5e11 operations.
@@ -26,11 +28,14 @@ def choose_embedding_defaults(num_nodes: int, num_edges: int, num_relations: int
     if not num_relations or model not in _MODELS or num_edges > _MOST_EDGES:
         return
     why = "usual for knowledge graphs (Lacroix et al., 2018)"
-    batch_size = max(1, min(_BATCH_SIZE, num_edges // 20))
+    has_few = num_edges < _FEW_EDGES
+    batch_size = max(1, min(_BATCH_SIZE // 2 if has_few else _BATCH_SIZE, num_edges // 20))
     epochs = min(max(_FEWEST_EPOCHS, _STEPS * batch_size // max(num_edges, 1)), _MOST_EPOCHS)
     yield Default("reciprocal", True, why)
     yield Default("n3", 0.15, why)
     yield Default("adagrad", "element", why)
+    if has_few:
+        yield Default("lr", 0.2, f"{num_edges:,} edges make few steps")
     yield Default("init_scale", 0.01, "small compared with trained values")
     yield Default("lr_schedule", "linear", f"ends at 0 after {epochs} epochs")
     yield Default("dim", _DIM, "few nodes, many relations between them")
