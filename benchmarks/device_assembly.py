@@ -1,20 +1,24 @@
 """Kernels of a GPU against the rate of its own copies: assembly of rows, sums over neighbour lists, softmax.
 
     python benchmarks/device_assembly.py [--widths 100,128,256,768] [--dtypes float32,float16,int8]
+    python benchmarks/device_assembly.py --quick --widths 100,128 --tiles 512x4,1024x4,2048x4,1024x8,2048x8
 
 Claim: assembly of rows on the device at 80 % or more of the rate at which the device copies a large tensor, bytes read
 and written, measured in the same run. Rows in pinned memory are compared with copies from there in one piece. Beside
 each kernel: torch alone (index_select, scatter) and the functions of PyG's layers. Every edge's row counts as read from
-memory; the device may have it in its cache. --device cpu runs the code without a GPU, and measures nothing of interest.
+memory; the device may have it in its cache. --tiles compares sizes of assembly's programs, and times nothing else; the
+least share of each is printed last. --device cpu runs the code without a GPU, and measures nothing of interest.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -30,6 +34,7 @@ from diskhop.nn.kernels.sums import neighbor_sums, sums_reference
 from diskhop.policies.device_rows import DEVICE, HOST, LEVEL_SHIFT
 
 LEAST_SHARE = 0.8
+ON_DEVICE = "assembly, rows on device"
 WIDTHS, DTYPES = "100,128,256,768", "float32,float16,int8"
 # Of lists: those of a mini-batch's inner layers. Of softmax: as many heads.
 EDGES_PER_LIST, HEADS = 10, 4
@@ -44,6 +49,7 @@ class Line:
     rate: bytes per second that it is compared with.
     ours, torch, pyg: None where there is none.
     is_claimed: whether a share of the rate is claimed.
+    tile: pieces and warps of our kernel's programs, where some are compared.
     """
 
     name: str
@@ -55,6 +61,7 @@ class Line:
     torch: Times
     pyg: Times | None = None
     is_claimed: bool = False
+    tile: str = ""
 
     @property
     def share(self) -> float:
@@ -73,7 +80,7 @@ class Line:
         return (
             f"{self.name:26}{self.dtype:>9}{self.width:>6}{1000 * self.ours.median:>9.3f} {spread:18}"
             f"{self.ours.rate(self.num_bytes) / 1e9:>9.1f}{self.share:>9.0%}"
-            f"{self.torch.median / self.ours.median:>9.2f}{pyg:>8}  {verdict}"
+            f"{self.torch.median / self.ours.median:>9.2f}{pyg:>8}  {verdict} {self.tile}".rstrip()
         )
 
 
@@ -87,8 +94,8 @@ class Bench:
         self.copy_rate = copy_rate(device, 2 * num_bytes, repeats)
         self.host_rate = host_copy_rate(device, num_bytes // 4, repeats)
 
-    def assembly(self, dtype: torch.dtype, width: int, level: int) -> Line:
-        """Time assembly of random rows of one memory, four times as many as a batch has."""
+    def assembly(self, dtype: torch.dtype, width: int, level: int, tiles: Sequence[str] = ()) -> list[Line]:
+        """Time assembly of random rows of one memory, four times as many as a batch has. tiles: by each; see Line."""
         is_scaled = dtype == torch.int8
         columns = width + SCALE_BYTES * is_scaled
         row_bytes, out_bytes = columns * dtype.itemsize, width * (4 if is_scaled else dtype.itemsize)
@@ -106,16 +113,19 @@ class Bench:
             by_torch = self._time(lambda: assembly_reference(leveled, addresses))
         else:
             by_torch = self._time(lambda: rows.index_select(0, indices))
-        return Line(
-            name="assembly, pinned rows" if is_pinned else "assembly, rows on device",
+        line = partial(
+            Line,
+            name="assembly, pinned rows" if is_pinned else ON_DEVICE,
             dtype=str(dtype).removeprefix("torch."),
             width=width,
             num_bytes=num_nodes * (row_bytes if is_pinned else row_bytes + out_bytes + 8),
             rate=self.host_rate if is_pinned else self.copy_rate,
-            ours=self._time(lambda: assemble(leveled, addresses)),
             torch=by_torch,
-            is_claimed=not is_pinned and self._device.type == "cuda",
+            is_claimed=not is_pinned and not tiles and self._device.type == "cuda",
         )
+        if not tiles:
+            return [line(ours=self._time(lambda: assemble(leveled, addresses)))]
+        return [line(ours=self._time(partial(_by_tile, leveled, addresses, tile)), tile=tile) for tile in tiles]
 
     def sums(self, dtype: torch.dtype, width: int) -> list[Line]:
         """Time sums of lists, forward and backward."""
@@ -225,11 +235,24 @@ class Bench:
         return NeighborLists(starts_of(lengths), self._integers(max(1, num_edges), num_edges).int())
 
 
+def _by_tile(rows: LeveledRows, addresses: Tensor, tile: str) -> Tensor:
+    from diskhop.nn.kernels.triton_assembly import Tile, assemble_by_triton
+
+    return assemble_by_triton(rows, addresses, Tile(*map(int, tile.split("x"))))
+
+
+def _tiles(text: str) -> list[str]:
+    if not re.fullmatch(r"\d+x\d+(,\d+x\d+)*", text):
+        raise argparse.ArgumentTypeError(f"pieces and warps of programs, such as 1024x4,2048x8, got {text!r}")
+    return text.split(",")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_device_options(parser)
     parser.add_argument("--widths", default=WIDTHS, help="columns of rows, by commas")
     parser.add_argument("--dtypes", default=DTYPES, help="of assembled rows, by commas")
+    parser.add_argument("--tiles", type=_tiles, default=[], help="PIECESxWARPS of assembly's programs, by commas")
     parser.add_argument("--bytes", type=int, help="of assembled rows; default: 512 MiB; quick: 128 MiB")
     parser.add_argument("--edges", type=int, help="of lists; default: 2000000; quick: 500000")
     parser.add_argument("--repeats", type=int, help="default: 20; quick: 5")
@@ -266,11 +289,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for level in (DEVICE, HOST):
         for dtype in dtypes:
             for width in widths:
-                show([bench.assembly(dtype, width, level)])
-    for dtype in (torch.float32, torch.bfloat16):
-        for width in widths:
-            show(bench.sums(dtype, width))
-    show(bench.softmax())
+                show(bench.assembly(dtype, width, level, options.tiles))
+    for tile in options.tiles:
+        least = min(
+            (line for line in lines if line.tile == tile and line.name == ON_DEVICE), key=lambda each: each.share
+        )
+        out(f"{tile}: at least {least.share:.0%} of the copy rate ({least.dtype}, {least.width} columns)")
+    if not options.tiles:
+        for dtype in (torch.float32, torch.bfloat16):
+            for width in widths:
+                show(bench.sums(dtype, width))
+        show(bench.softmax())
     met = all(line.is_met for line in lines)
     if claimed := [line.share for line in lines if line.is_claimed]:
         out(

@@ -78,7 +78,13 @@ def main() -> int:
 
 def _calls() -> Iterator[tuple[str, Callable[[], object]]]:
     yield from _calls_of_lists()
-    for dtype, dim in ((torch.float32, 1), (torch.float16, 100), (torch.int8, 100)):
+    for dtype, dim in (
+        (torch.float32, 1),
+        (torch.float32, 100),
+        (torch.float16, 100),
+        (torch.int8, 3),
+        (torch.int8, 100),
+    ):
         row = torch.zeros(2, dim + SCALE_BYTES * (dtype == torch.int8)).to(dtype)
         yield f"assembly of {dtype}", partial(assemble_by_triton, LeveledRows(row, row, row), _zeros(3))
     stream = Stream((1, 2), (3, 4, 5, 6))

@@ -44,6 +44,16 @@ def test_assembly_times_every_kernel_beside_torch_and_pyg(capsys: pytest.Capture
     assert all(line["pyg"] is not None for line in lines[4:])
 
 
+@pytest.mark.parametrize("tiles", [pytest.param("4x1,8x2", marks=BY_INTERPRETER)])
+def test_sizes_of_programs_are_compared(capsys: pytest.CaptureFixture[str], tiles: str) -> None:
+    sizes = {"bytes": 600, "repeats": 1, "widths": 5, "dtypes": "float16", "device": "cpu", "tiles": tiles}
+    options = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
+    assert device_assembly.main(options) == 0
+    *_, first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("4x1: at least ")
+    assert last.endswith(" of the copy rate (float16, 5 columns)")
+
+
 def test_hop_tables_are_read_and_trained_from_every_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {"rows": 60, "batch-size": 10, "epochs": 2, "models": "sign", "dir": tmp_path, "device": "cpu"}
     options = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]

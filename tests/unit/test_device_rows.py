@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from diskhop.nn.kernels.assembly import assemble, assembly_reference
 from diskhop.nn.kernels.leveled_rows import LeveledRows
-from diskhop.nn.kernels.triton_assembly import assemble_by_triton
+from diskhop.nn.kernels.triton_assembly import TILE, Tile, assemble_by_triton
 from diskhop.policies.device_rows import (
     DEVICE,
     HOST,
@@ -96,19 +96,20 @@ def leveled(
 @examples(12)
 @given(
     dtype=st.sampled_from(DTYPES),
-    dim=st.sampled_from([1, 3, 16, 37]),
+    dim=st.sampled_from([1, 3, 16, 37, 100]),
     num_rows=st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)),
     size=st.integers(0, 9),
     seed=st.integers(0, 99),
+    tile=st.sampled_from([TILE, Tile(4, 1)]),
 )
 def test_assembled_rows_have_the_bits_of_the_table(
-    by_triton: bool, dtype: torch.dtype, dim: int, num_rows: tuple[int, int, int], size: int, seed: int
+    by_triton: bool, dtype: torch.dtype, dim: int, num_rows: tuple[int, int, int], size: int, seed: int, tile: Tile
 ) -> None:
     rows, values = leveled(dtype, dim, num_rows, seed)
     places = [(level, index) for level, count in enumerate(num_rows) for index in range(count)]
     picked = np.random.default_rng(seed).integers(0, len(places), size if places else 0)
     addresses = torch.tensor([places[each][0] << 48 | places[each][1] for each in picked], dtype=torch.int64)
-    found = assemble_by_triton(rows, addresses) if by_triton else assembly_reference(rows, addresses)
+    found = assemble_by_triton(rows, addresses, tile) if by_triton else assembly_reference(rows, addresses)
     assert found.dtype == values.dtype
     assert torch.equal(found, values[torch.from_numpy(picked)])
     assert torch.equal(assemble(rows, addresses), found)

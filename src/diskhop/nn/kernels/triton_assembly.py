@@ -1,10 +1,14 @@
 """The kernel of assembly; assembly.py has its reference.
 
-A program writes a block of columns of some rows, each of which it reads from the memory that the row's address names.
-Pinned memory has an address on the device, too: Triton takes its pointer, and the device reads it over the bus.
+A program writes a stretch of the result, whatever rows it belongs to, so that no thread is idle at the end of a row. It
+is cut to pieces of up to 16 bytes, which a thread reads at once from the memory that the row's address names. Pinned
+memory has an address on the device, too: Triton takes its pointer, and the device reads it over the bus.
 """
 
 from __future__ import annotations
+
+from math import gcd
+from typing import NamedTuple
 
 import torch
 import triton
@@ -15,25 +19,35 @@ from diskhop.nn.kernels.choice import on_device_of
 from diskhop.nn.kernels.leveled_rows import SCALE_BYTES, LeveledRows
 from diskhop.policies.device_rows import LEVEL_SHIFT
 
-_MOST_COLUMNS = 1024
-# Of the rows that a program writes at once: enough reads in flight to use all of a memory's rate.
-_BYTES_PER_PROGRAM = 8192
+# That a thread reads or writes by one instruction, at most.
+_PIECE_BYTES = 16
 # Of a scale, where its bytes lie together.
 _WORDS = tl.constexpr(tl.pointer_type(tl.int32))
 
 
-def assemble_by_triton(rows: LeveledRows, addresses: Tensor) -> Tensor:
+class Tile(NamedTuple):
+    """The part of the result that a program writes: a power of two of pieces, by a number of warps."""
+
+    num_pieces: int
+    num_warps: int
+
+
+# Eight pieces of a thread are in flight, in 48 to 62 registers.
+TILE = Tile(1024, 4)
+
+
+def assemble_by_triton(rows: LeveledRows, addresses: Tensor, tile: Tile = TILE) -> Tensor:
     """Compute assemble(). Raises ValueError for rows that are not contiguous."""
     memories = rows.device, rows.host, rows.staged
     if not all(each.is_contiguous() for each in memories):
         raise ValueError("rows must be contiguous")
     out = torch.empty(len(addresses), rows.dim, dtype=rows.dtype, device=addresses.device)
     is_scaled = rows.staged.dtype == torch.int8
-    block = min(_MOST_COLUMNS, triton.next_power_of_2(max(1, rows.dim)))
-    num_rows = max(1, _BYTES_PER_PROGRAM // (block * out.element_size()))
+    # Rows begin at multiples of it. With a scale, they have four bytes more: a multiple of it, too.
+    piece = gcd(rows.dim, _PIECE_BYTES // out.element_size())
     if out.numel():
         with on_device_of(out):
-            _assemble_rows[(triton.cdiv(len(addresses), num_rows), triton.cdiv(rows.dim, block))](
+            _assemble_rows[(triton.cdiv(out.numel() // piece, tile.num_pieces),)](
                 *memories,
                 addresses,
                 out,
@@ -43,8 +57,9 @@ def assemble_by_triton(rows: LeveledRows, addresses: Tensor) -> Tensor:
                 ROW_STRIDE=rows.dim + SCALE_BYTES * is_scaled,
                 SHIFT=LEVEL_SHIFT,
                 IS_SCALED=is_scaled,
-                ROWS=num_rows,
-                BLOCK=block,
+                PIECE=piece,
+                NUM_PIECES=tile.num_pieces,
+                num_warps=tile.num_warps,
             )
     return out
 
@@ -61,39 +76,31 @@ def _assemble_rows(
     ROW_STRIDE: tl.constexpr,  # noqa: N803
     SHIFT: tl.constexpr,  # noqa: N803
     IS_SCALED: tl.constexpr,  # noqa: N803
-    ROWS: tl.constexpr,  # noqa: N803
-    BLOCK: tl.constexpr,  # noqa: N803
+    PIECE: tl.constexpr,  # noqa: N803
+    NUM_PIECES: tl.constexpr,  # noqa: N803
 ) -> None:
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    per_row: tl.constexpr = NUM_COLUMNS // PIECE
+    first = tl.program_id(0).to(tl.int64) * NUM_PIECES
+    first_row = first // per_row
+    # From the beginning of the first row: short numbers, which divide fast.
+    pieces = (first - first_row * per_row).to(tl.int32) + tl.arange(0, NUM_PIECES)
+    rows = first_row + pieces // per_row
     is_row = rows < num_rows
-    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    is_value = is_row[:, None] & (columns < NUM_COLUMNS)[None, :]
     address = tl.load(addresses + rows, mask=is_row, other=0)
     level = address >> SHIFT
     starts = (address & ((1 << SHIFT) - 1)) * ROW_STRIDE
-    places = starts[:, None] + columns[None, :]
-    # All three are in flight at once; two of them read nothing.
-    of_device = tl.load(device + places, mask=is_value & (level == 0)[:, None], other=0)
-    of_host = tl.load(host + places, mask=is_value & (level == 1)[:, None], other=0)
-    of_staged = tl.load(staged + places, mask=is_value & (level == 2)[:, None], other=0)
-    values = tl.where((level == 0)[:, None], of_device, tl.where((level == 1)[:, None], of_host, of_staged))
+    memory = tl.where(level == 0, device, tl.where(level == 1, host, staged))
+    in_piece = tl.arange(0, PIECE)
+    places = (starts + pieces % per_row * PIECE)[:, None] + in_piece[None, :]
+    values = tl.load(memory[:, None] + places, mask=is_row[:, None])
     if IS_SCALED:
-        bits = tl.zeros((ROWS,), tl.int32)
         if ROW_STRIDE % 4 == 0:
-            words = (starts + NUM_COLUMNS) // 4
-            bits += tl.load(device.to(_WORDS, bitcast=True) + words, mask=is_row & (level == 0), other=0)
-            bits += tl.load(host.to(_WORDS, bitcast=True) + words, mask=is_row & (level == 1), other=0)
-            bits += tl.load(staged.to(_WORDS, bitcast=True) + words, mask=is_row & (level == 2), other=0)
+            bits = tl.load(memory.to(_WORDS, bitcast=True) + (starts + NUM_COLUMNS) // 4, mask=is_row)
         else:
+            bits = tl.zeros((NUM_PIECES,), tl.int32)
             for byte in tl.static_range(4):
-                place = starts + NUM_COLUMNS + byte
-                part = tl.load(device + place, mask=is_row & (level == 0), other=0)
-                part += tl.load(host + place, mask=is_row & (level == 1), other=0)
-                part += tl.load(staged + place, mask=is_row & (level == 2), other=0)
+                part = tl.load(memory + starts + NUM_COLUMNS + byte, mask=is_row)
                 bits |= (part.to(tl.int32) & 255) << (8 * byte)
-        scales = bits.to(tl.float32, bitcast=True)
-        tl.store(
-            out + rows[:, None] * NUM_COLUMNS + columns[None, :], values.to(tl.float32) * scales[:, None], is_value
-        )
-    else:
-        tl.store(out + rows[:, None] * NUM_COLUMNS + columns[None, :], values, mask=is_value)
+        values = values.to(tl.float32) * bits.to(tl.float32, bitcast=True)[:, None]
+    written = (first + tl.arange(0, NUM_PIECES)) * PIECE
+    tl.store(out + written[:, None] + in_piece[None, :], values, mask=is_row[:, None])
