@@ -10,8 +10,10 @@ PACKAGES := $(shell find src -name __init__.py)
 NATIVE := CMakeLists.txt $(shell find native -name '*.?pp' -not -path '*/tests/*' 2>/dev/null)
 PYTEST := $(BIN)/python -m pytest
 CASES := ../shared/cases
+# Options of tools/fresh_machine.sh, as '--bind FOLDER' for pip's files.
+FRESH_MACHINE ?=
 
-.PHONY: help setup check check-python check-core format test test-all demo bench papers clean
+.PHONY: help setup check check-python check-core format test test-all demo bench papers wheel clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -49,10 +51,12 @@ test: $(STAMP) ## the tests; under 10 minutes on 2 cores
 	PYTHONDONTWRITEBYTECODE= $(PYTEST) -m "not slow" -n 3 --dist worksteal --durations 15
 
 # Cases that users of similar systems run into lie next to the repository, where they are there.
-test-all: $(STAMP) ## every test, the slow ones, the shared cases and the thread sanitizer included
+test-all: $(STAMP) ## every test, the slow ones, the shared cases, the thread sanitizer and a bare machine included
 	sh tools/native_tests.sh thread
 	PYTHONDONTWRITEBYTECODE= $(PYTEST) --hypothesis-profile thorough
 	if [ -d $(CASES) ]; then $(PYTEST) -p tests.recorder $(CASES); else echo "skipped: $(CASES) is not there"; fi
+	if [ "$$(id -u)" = 0 ] && command -v debootstrap >/dev/null; then sh tools/fresh_machine.sh $(FRESH_MACHINE); \
+	else echo "skipped: tools/fresh_machine.sh needs root and debootstrap"; fi
 
 demo: $(STAMP) ## make a graph with 1 GB of features and train on it from disk
 	$(BIN)/python examples/demo.py
@@ -63,5 +67,8 @@ bench: $(STAMP) ## every benchmark, results in benchmarks/results/
 papers: $(STAMP) ## the papers' figures at full size, hours long; QUICK=1: at quick sizes; written to docs/papers.md
 	$(BIN)/python benchmarks/papers_page.py $(if $(QUICK),--quick)
 
+wheel: $(STAMP) ## dist/: a source distribution, and a wheel for other machines (glibc 2.28, any x86-64)
+	sh tools/make_wheel.sh dist
+
 clean: ## remove what was built and generated; the virtual environment too
-	rm -rf build $(VENV) demo-data .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist $(VENV) demo-data .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -235,8 +235,11 @@ def test_copies_are_measured_without_a_gpu_and_none_is_one_line(monkeypatch: pyt
     none = CudaState(torch_version="2.13.0+cpu", build="", num_devices=0)
     monkeypatch.setattr("diskhop.pipeline.device_report.read_cuda", lambda: none)
     report = report_devices()
-    assert report.to_rows() == [("GPU", "no GPU: torch 2.13.0+cpu is a build without CUDA")]
-    assert report.to_dict() == {"gpus": [], "gpu_reason": "torch 2.13.0+cpu is a build without CUDA"}
+    install = "install a build of PyTorch for CUDA (pip install --force-reinstall torch)"
+    to_do = f"with a GPU in this machine: {install}; until then, runs use the CPU"
+    reason = "torch 2.13.0+cpu is a build without CUDA"
+    assert report.to_rows() == [("GPU", f"no GPU: {reason}"), ("  to do", to_do)]
+    assert report.to_dict() == {"gpus": [], "gpu_reason": reason, "gpu_next_step": install}
     card = DeviceReport(
         device="cuda:0", card="Card", total_bytes=10**10, free_bytes=9 * 10**9, copy_bytes_per_second=2e10
     )

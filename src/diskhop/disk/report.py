@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diskhop._native import why_no_uring
 from diskhop.budget import format_bytes
 from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import DEFAULT_LIMITS, ProbeLimits, folder_of, probe, scratch_file
 from diskhop.errors import DiskhopError
-from diskhop.io.engine import open_engine
+from diskhop.io.engine import open_engine, uring_next_step
+
+_BUFFERED = "runs read through the page cache, which --memory does not bound"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,8 @@ class DiskReport:
     path: the folder that was examined.
     engine: the I/O engine in use, uring or threads.
     engine_reason: why this engine, in one line.
+    engine_next_step: what to do for a better one; '' if there is none.
+    kernel: name and release of the operating system's kernel.
     direct: whether direct I/O works; None if no file could be created to find out.
     offset_alignment: alignment of file offsets for direct I/O in bytes, 1 without direct I/O, None if unknown.
     memory_alignment: alignment of memory for direct I/O in bytes, likewise.
@@ -35,6 +41,8 @@ class DiskReport:
     path: Path
     engine: str
     engine_reason: str
+    engine_next_step: str
+    kernel: str
     direct: bool | None
     offset_alignment: int | None
     memory_alignment: int | None
@@ -51,6 +59,8 @@ class DiskReport:
             "path": str(self.path),
             "engine": self.engine,
             "engine_reason": self.engine_reason,
+            "engine_next_step": self.engine_next_step,
+            "kernel": self.kernel,
             "direct": self.direct,
             "offset_alignment": self.offset_alignment,
             "memory_alignment": self.memory_alignment,
@@ -67,11 +77,18 @@ class DiskReport:
         alignment = ""
         if self.direct:
             alignment = f" (alignment: offsets {self.offset_alignment} bytes, memory {self.memory_alignment} bytes)"
+
+        def to_do(text: str) -> list[tuple[str, str]]:
+            return [("  to do", text)] if text else []
+
         small, deep = model.read_bytes[0], model.read_depths[-1]
         reads_per_second = 1 / model.predict_seconds(small, deep)
         return [
+            ("kernel", self.kernel),
             ("engine", f"{self.engine} ({self.engine_reason})"),
+            *to_do(f"{self.engine_next_step}; until then, runs read by threads" if self.engine_next_step else ""),
             ("direct I/O", direct[self.direct] + alignment),
+            *to_do(f"put datasets on another disk; until then, {_BUFFERED}" if self.direct is False else ""),
             ("disk model", f"{model.source}: {model.note}"),
             (
                 "one read",
@@ -101,6 +118,8 @@ def report_disk(path: Path, *, engine: str = "auto", limits: ProbeLimits = DEFAU
         path=folder,
         engine=opened.engine.name,
         engine_reason=opened.reason,
+        engine_next_step=uring_next_step(why_no_uring()) if engine == "auto" else "",
+        kernel=f"{platform.system()} {platform.release()}",
         direct=direct,
         offset_alignment=offset_alignment,
         memory_alignment=memory_alignment,

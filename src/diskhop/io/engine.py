@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Literal, NamedTuple
 
 from diskhop._native import Engine, FaultInjector, why_no_uring
@@ -12,6 +13,20 @@ ENGINE_NAMES: tuple[EngineName, ...] = ("auto", "uring", "threads")
 
 # Small random reads get faster up to this depth (rows of 512 bytes), large reads do not get slower.
 DEFAULT_DEPTH = 256
+
+# What to do, by what why_no_uring() says.
+_NEXT_STEPS = {
+    "the kernel does not know it": "io_uring needs Linux 5.6 or newer, this is {release}: install a newer kernel",
+    "the kernel forbids it": (
+        "allow io_uring: 'sysctl -w kernel.io_uring_disabled=0' as root; in a container, a seccomp profile with its "
+        "three system calls ('docker run --security-opt seccomp=PROFILE.json')"
+    ),
+    "built without liburing": (
+        "install liburing's headers (Debian: 'apt-get install liburing-dev') and build diskhop again "
+        "('pip install --force-reinstall --no-deps .')"
+    ),
+    "": "raise the limits on memory and open files ('ulimit -l' and 'ulimit -n')",
+}
 
 
 class OpenedEngine(NamedTuple):
@@ -36,6 +51,14 @@ def choose_engine(name: str = "auto") -> tuple[Literal["uring", "threads"], str]
     if name == "uring":
         raise ConfigError(f"engine 'uring': io_uring is not available ({obstacle}); use 'threads' or 'auto'")
     return "threads", f"io_uring is not available: {obstacle}"
+
+
+def uring_next_step(obstacle: str) -> str:
+    """Return what to do about an obstacle of why_no_uring(), in one line; '' for none."""
+    if not obstacle:
+        return ""
+    step = next(step for words, step in _NEXT_STEPS.items() if obstacle.startswith(words))
+    return step.format(release=platform.release())
 
 
 def kind_of_engine(engine: Engine) -> tuple[str, int]:

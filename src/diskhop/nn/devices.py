@@ -94,6 +94,12 @@ def choose_device(wanted: str, cuda: CudaState, label: str = "--device") -> Chos
     return ChosenDevice(f"cuda:{index}", "requested")
 
 
+def cuda_next_step(cuda: CudaState) -> str:
+    """Return what to do where no GPU can be used, in one line; '' where one can."""
+    problem = _problem_of(cuda)
+    return "" if problem is None else problem.next_step
+
+
 class _Problem(NamedTuple):
     what: str
     next_step: str

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from diskhop.budget import format_bytes
-from diskhop.nn.devices import AUTO, CPU, choose_device, read_cuda
+from diskhop.nn.devices import AUTO, CPU, choose_device, cuda_next_step, read_cuda
 from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies
 
 _COPIED_BYTES = 64 << 20
@@ -41,18 +41,30 @@ class DeviceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesReport:
-    """The GPUs that torch can use. reason: why there are none, or how many there are."""
+    """The GPUs that torch can use.
+
+    reason: why there are none, or how many there are.
+    next_step: what to do where there are none; '' where there are some.
+    """
 
     gpus: tuple[DeviceReport, ...]
     reason: str
+    next_step: str
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON data."""
-        return {"gpus": [asdict(each) for each in self.gpus], "gpu_reason": self.reason}
+        return {
+            "gpus": [asdict(each) for each in self.gpus],
+            "gpu_reason": self.reason,
+            "gpu_next_step": self.next_step,
+        }
 
     def to_rows(self) -> list[tuple[str, str]]:
         """Return the report as (name, value) rows for people."""
-        return [("GPU", each.describe()) for each in self.gpus] or [("GPU", f"no GPU: {self.reason}")]
+        if self.gpus:
+            return [("GPU", each.describe()) for each in self.gpus]
+        to_do = f"with a GPU in this machine: {self.next_step}; until then, runs use the CPU"
+        return [("GPU", f"no GPU: {self.reason}"), ("  to do", to_do)]
 
 
 def report_devices() -> DevicesReport:
@@ -60,9 +72,10 @@ def report_devices() -> DevicesReport:
     cuda = read_cuda()
     chosen = choose_device(AUTO, cuda)
     if chosen.name == CPU:
-        return DevicesReport(gpus=(), reason=chosen.reason)
+        return DevicesReport(gpus=(), reason=chosen.reason, next_step=cuda_next_step(cuda))
     devices = (torch.device("cuda", index) for index in range(cuda.num_devices))
-    return DevicesReport(gpus=tuple(map(_report, devices)), reason=f"{cuda.num_devices} of CUDA {cuda.build}")
+    reason = f"{cuda.num_devices} of CUDA {cuda.build}"
+    return DevicesReport(gpus=tuple(map(_report, devices)), reason=reason, next_step="")
 
 
 def measure_copy_rate(device: torch.device, num_bytes: int = _COPIED_BYTES) -> float:
