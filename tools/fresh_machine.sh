@@ -27,7 +27,7 @@ for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z_0-9]*\)=.*/\1/p'); do
 done
 export HOME=/root LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin
 
-packages=python3.11,python3.11-venv,python3.11-dev,g++,make
+packages="python3.11 python3.11-venv python3.11-dev g++ make"
 checkout=$(pwd)
 root=$FRESH_FOLDER
 wheel=""
@@ -46,7 +46,7 @@ torch=${TORCH:-$(sed -n 's/^TORCH ?= //p' Makefile)}
 
 mkdir -p "$root"
 chmod 755 "$root"
-[ -x "$root/bin/sh" ] || debootstrap --variant=minbase --include="$packages" bookworm "$root"
+[ -x "$root/bin/sh" ] || debootstrap --variant=minbase bookworm "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount --rbind /sys "$root/sys"
@@ -68,6 +68,8 @@ run() {
   echo "fresh machine: $(($(date +%s) - started)) s for: $2"
 }
 
+# apt finds what packages depend on; debootstrap's own list of packages would lack what others provide.
+run / "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null"
 for command in "$@"; do run /diskhop "$command"; done
 
 rm -rf "$root/try" && mkdir -p "$root/try" "$root/diskhop/dist"
