@@ -4,9 +4,6 @@
 // linker takes the newest, unless something nearer defines the name: each function here does, also for libstdc++'s own
 // calls, and calls the old version. 2.2.5 is the first glibc of x86-64.
 #include <csignal>
-#include <cstddef>
-
-struct stat;
 
 extern "C" {
 
@@ -26,14 +23,14 @@ __asm__(".symver old_dlclose, dlclose@GLIBC_2.2.5");
 int old_dlclose(void* library);
 int dlclose(void* library) noexcept { return old_dlclose(library); }
 
-// Before 2.33 these were inline calls of a function that takes the version of the struct: 1 on x86-64.
+// Before 2.33 these were inline calls of a function that takes the version of `found`, a struct stat: 1 on x86-64.
 __asm__(".symver old_stat, __xstat@GLIBC_2.2.5");
-int old_stat(int version, const char* path, struct stat* found);
-int stat(const char* path, struct stat* found) noexcept { return old_stat(1, path, found); }
+int old_stat(int version, const char* path, void* found);
+int stat(const char* path, void* found) noexcept { return old_stat(1, path, found); }
 
 __asm__(".symver old_fstat, __fxstat@GLIBC_2.2.5");
-int old_fstat(int version, int descriptor, struct stat* found);
-int fstat(int descriptor, struct stat* found) noexcept { return old_fstat(1, descriptor, found); }
+int old_fstat(int version, int descriptor, void* found);
+int fstat(int descriptor, void* found) noexcept { return old_fstat(1, descriptor, found); }
 
 __asm__(".symver old_create, pthread_create@GLIBC_2.2.5");
 int old_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* argument);
