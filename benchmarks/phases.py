@@ -1,12 +1,11 @@
-"""Ginex's phases (section 3.4): all memory for lists while a superbatch is sampled, then all for rows, in this design.
+"""Ginex's phases (section 3.1): lists and rows with the same memory in turn, against both at once.
 
-Claim to decide (issue 43): sampling and fetching overlap here, so that lists and rows share the memory all along. Would
-it be faster to sample all batches first with every list in memory, and then to fetch with all memory for rows? Both
-sides have the same budget, batches and store (`belady`). The phases are measured in their favour: all batches are one
-superbatch, the sampled ones are kept in memory that is not counted, and lists are loaded once. `overlapped` has the
-superbatches of a run, and divides the memory in each of several ways by --neighbor-cache; the fastest is compared.
+`in turn` samples a superbatch with all memory for lists, and then fetches it with all memory for rows; neither overlaps
+with the other. `at once` divides the memory, by --neighbor-cache, in each of several ways, and samples the next
+superbatch meanwhile; the fastest is compared. Both have the same budget, batches, disk space and store (`belady`).
+Files are evicted before each side. With --step SECONDS each batch is held so long, as by a trainer that holds no core.
 
-    python benchmarks/phases.py [--nodes N] [--edges E] [--memory SIZE] [--batches N] [--turns N] [--json]
+    python benchmarks/phases.py [--nodes N] [--edges E] [--memory SIZE] [--batches N] [--step S] [--turns N] [--json]
 """
 
 from __future__ import annotations
@@ -17,12 +16,9 @@ import statistics
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from diskhop._native import BufferPool
 from diskhop.budget import Budget, format_bytes, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating import GraphConfig
@@ -30,98 +26,74 @@ from diskhop.generating.graph import generate_graph
 from diskhop.io.engine import open_engine
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import open_pipeline
-from diskhop.planning.planner import choose_plan
+from diskhop.planning.store_plan import plan_store
 from diskhop.planning.workload import Workload
-from diskhop.policies.superbatches import FIRST_LENGTH
-from diskhop.protocols import NodeRows, Purpose, SampledBatch, Sampler, SamplerSpec, neighbor_spec
+from diskhop.protocols import NodeRows, Purpose, neighbor_spec
 from diskhop.sampling.cached_topology import list_bytes
-from diskhop.sampling.samplers import SAMPLERS, open_sampler
 from diskhop.sampling.seeds import SeedSet, shuffled_seeds
-from diskhop.sampling.topology import open_topology
-from diskhop.system.memory import default_threads
+from fetching import kernel_bytes_read
+from workloads import evict
 
 BATCH_SIZE, FANOUTS, SEED = 500, (10, 5), 0
-RECORDED = "recorded"
 # Parts of the lists that are tried as --neighbor-cache.
-SHARES = (1.0, 0.25)
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A sampler that returns batches which were sampled before."""
-
-    batches: list[SampledBatch]
-    workspace_bytes = reading_bytes = 0
-
-    def sample(self, _seeds: Any, *, number: int, **_key: Any) -> SampledBatch:
-        return self.batches[number]
+SHARES = (1.0, 0.5, 0.25)
 
 
 class Bench:
-    def __init__(self, dataset: Dataset, memory_bytes: int, num_batches: int) -> None:
-        self.dataset, self.memory_bytes, self.num_batches = dataset, memory_bytes, num_batches
+    def __init__(self, dataset: Dataset, memory_bytes: int, num_batches: int, step_seconds: float) -> None:
+        self.dataset, self.memory_bytes, self.step_seconds = dataset, memory_bytes, step_seconds
         train = dataset.split_rows("train")
         assert train is not None
-        self.seeds = shuffled_seeds(train, SEED, 0)[: num_batches * BATCH_SIZE]
+        self.numbers = range(num_batches)
+        self.seeds = NodeRows(shuffled_seeds(train, SEED, 0)[: num_batches * BATCH_SIZE])
 
-    def sample_all(self) -> tuple[float, list[SampledBatch]]:
-        """Seconds of loading every list and sampling all batches, and the batches."""
-        started = time.perf_counter()
-        engine = open_engine("auto").engine
-        with open_topology(self.dataset.topology, "memory", engine, Budget(1 << 40)) as topology:
-            sampler = open_sampler(topology, neighbor_spec(FANOUTS), SEED, BufferPool(0))
-
-            def sample(number: int) -> SampledBatch:
-                seeds = self.seeds[number * BATCH_SIZE :][:BATCH_SIZE]
-                return sampler.sample(seeds, purpose=Purpose.TRAIN, epoch=0, number=number, times=None)
-
-            with ThreadPoolExecutor(default_threads()) as threads:
-                batches = list(threads.map(sample, range(self.num_batches)))
-        return time.perf_counter() - started, batches
-
-    def fetch_all(self, spec: SamplerSpec, first_superbatch: int, **changes: Any) -> tuple[float, int]:
-        """Seconds of opening and of a pass through `belady`, and the rows that it caches."""
-        seeds = NodeRows(self.seeds)
+    def run(self, *, takes_turns: bool, **options: Any) -> dict[str, float]:
+        """Seconds of opening and of a pass, bytes that the kernel read, and cached rows."""
         seed_set = SeedSet(
-            purpose=Purpose.TRAIN, seeds=seeds, batch_size=BATCH_SIZE, sampler=neighbor_spec(FANOUTS), is_shuffled=True
-        )
-        workload = Workload(seed_sets=(seed_set,), seed=SEED, store="belady", **changes)
-        plan = choose_plan(self.dataset, workload, Budget(self.memory_bytes))
-        plan = replace(plan, share=replace(plan.share, first_superbatch=first_superbatch))
-        wanted = Pass(
-            seeds=seeds,
-            numbers=range(self.num_batches),
+            purpose=Purpose.TRAIN,
+            seeds=self.seeds,
             batch_size=BATCH_SIZE,
-            sampler=spec,
+            sampler=neighbor_spec(FANOUTS),
+            is_shuffled=True,
+        )
+        workload = Workload(seed_sets=(seed_set,), seed=SEED, store="belady", **options)
+        # As the planner tries it: all lists may only have room where a single batch is in flight.
+        most_in_flight = 1 if takes_turns else None
+        budget = Budget(self.memory_bytes)
+        plan = plan_store(
+            self.dataset, workload, "belady", budget, most_in_flight=most_in_flight, takes_turns=takes_turns
+        )
+        wanted = Pass(
+            seeds=self.seeds,
+            numbers=self.numbers,
+            batch_size=BATCH_SIZE,
+            sampler=neighbor_spec(FANOUTS),
             seed=SEED,
             purpose=Purpose.TRAIN,
             epoch=0,
         )
-        started = time.perf_counter()
-        with open_pipeline(self.dataset, plan, Budget(self.memory_bytes)) as pipeline, pipeline.run(wanted) as stream:
+        evict(self.dataset)
+        started, read_before_bytes = time.perf_counter(), kernel_bytes_read()
+        with (
+            open_pipeline(self.dataset, plan, Budget(self.memory_bytes)) as pipeline,
+            pipeline.run(wanted) as stream,
+        ):
             for batch in stream:
+                time.sleep(self.step_seconds)
                 del batch  # As in training: a batch kept is one more than reserved.
-        return time.perf_counter() - started, plan.share.cache_rows
+        return {
+            "seconds": time.perf_counter() - started,
+            "MB": (kernel_bytes_read() - read_before_bytes) / 1e6,
+            "rows": plan.share.cache_rows,
+        }
 
     def turn(self) -> dict[str, float]:
-        """Seconds of each side, and cached rows."""
-        sampling, batches = self.sample_all()
-        kind = replace(
-            SAMPLERS["neighbor"], name=RECORDED, open=lambda *_: cast(Sampler, Recorded(batches)), check=lambda _: None
-        )
-        SAMPLERS[RECORDED] = kind
-        fetching, rows = self.fetch_all(SamplerSpec(RECORDED, ()), self.num_batches, is_given=True)
-        found = {
-            "sampling first": sampling,
-            "then fetching": fetching,
-            "phases": sampling + fetching,
-            "phases' rows": rows,
-        }
+        """Seconds, bytes and rows of each side."""
+        sides = {"in turn": self.run(takes_turns=True)}
         for share in SHARES:
             lists = int(share * list_bytes(self.dataset.topology))
-            seconds, rows = self.fetch_all(neighbor_spec(FANOUTS), FIRST_LENGTH, neighbor_cache_bytes=lists)
-            found |= {f"overlapped {share}": seconds, f"rows {share}": rows}
-        return found
+            sides[f"at once, {share}"] = self.run(takes_turns=False, neighbor_cache_bytes=lists)
+        return {f"{side}: {what}": value for side, found in sides.items() for what, value in found.items()}
 
 
 def main() -> int:
@@ -131,6 +103,7 @@ def main() -> int:
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--memory", type=parse_bytes, default=parse_bytes("130MB"))
     parser.add_argument("--batches", type=int, default=64)
+    parser.add_argument("--step", type=float, default=0.0, help="seconds that each batch is held")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--data", type=Path, default=None, help="folder of the graph; default: a temporary one")
     parser.add_argument("--json", action="store_true")
@@ -148,22 +121,22 @@ def main() -> int:
             seed=1,
         )
         generate_graph(path, config, engine=open_engine("auto").engine)
-        bench = Bench(open_dataset(path), given.memory, given.batches)
+        bench = Bench(open_dataset(path), given.memory, given.batches, given.step)
         turns = [bench.turn() for _ in range(given.turns)]
         lists, table = list_bytes(bench.dataset.topology), bench.dataset.features()
     assert table is not None
     medians = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
-    best = min(medians[f"overlapped {share}"] for share in SHARES)
-    ratio = medians["phases"] / best
+    best = min(medians[f"at once, {share}: seconds"] for share in SHARES)
+    ratio = medians["in turn: seconds"] / best
     if given.json:
-        print(json.dumps({"turns": turns, "medians": medians, "phases_over_overlapped": ratio}, indent=1))
+        print(json.dumps({"turns": turns, "medians": medians, "in_turn_over_at_once": ratio}, indent=1))
         return 0
     rows = format_bytes(table.num_rows * table.row_bytes)
     print(f"memory {format_bytes(given.memory)}, lists {format_bytes(lists)}, rows {rows}, {given.batches} batches")
     for name, median in medians.items():
         spread = f"{min(turn[name] for turn in turns):.4g} to {max(turn[name] for turn in turns):.4g}"
-        print(f"{name:20} {median:10.4g}  ({spread})")
-    print(f"phases take {ratio:.2f} of the seconds of the fastest overlapped division")
+        print(f"{name:24} {median:10.4g}  ({spread})")
+    print(f"in turn takes {ratio:.2f} of the seconds of the fastest division at once")
     return 0
 
 
