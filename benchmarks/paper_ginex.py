@@ -25,13 +25,14 @@ import os
 import signal
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from baseline_stores import PAGE_BYTES
-from caches import LEAST_RATE, run_belady, static_rows_read
+from caches import run_belady, static_rows_read
 from cgroups import why_no_limit
 from diskhop.budget import format_bytes
 from diskhop.errors import BudgetError
@@ -348,13 +349,17 @@ def figure_13(bench: Bench) -> None:
     trace, num_rows = record_accesses(bench.dataset, bench.base), bench.dataset.num_nodes
     in_memory = next(case for case in bench.results if case.system == "in memory")
     sample_seconds = bench.results[in_memory][-1]["sample_seconds"]
-    found = run_belady(trace, num_rows, num_rows // 10)
-    seconds, num_accesses = found["seconds"] / len(trace), sum(map(len, trace))
-    ratio = found["seconds"] * LEAST_RATE / num_accesses
-    why = f"{seconds * 1e3:.2f} ms a batch; sampling it, all lists in memory, {sample_seconds * 1e3:.1f} ms"
+    started = time.process_time()
+    run_belady(trace, num_rows, num_rows // 10)
+    all_seconds = time.process_time() - started
+    seconds, num_accesses = all_seconds / len(trace), sum(map(len, trace))
+    why = (
+        f"{seconds * 1e3:.2f} ms of a core a batch, {num_accesses / all_seconds / 1e6:.0f} M accesses per second; "
+        f"sampling it, all lists in memory, {sample_seconds * 1e3:.1f} ms"
+    )
     claim = f"changesets, time over sampling in memory (paper: hidden by it; {len(trace)} batches, a tenth of the rows)"
     bench.findings.append(Finding("Figure 13", claim, seconds / sample_seconds, 1.0, less_is_better=True, why=why))
-    bench.out(f"{why}; {ratio:.2f} of the time that {LEAST_RATE / 1e6:g} M accesses a second take")
+    bench.out(why)
 
 
 def figure_14(bench: Bench) -> None:

@@ -487,6 +487,8 @@ def table_2(bench: Bench) -> None:
     for system, paper in (OVER_GPU if bench.base.step_seconds else OVER_CPU).items():
         ratio = overall[system] / overall["GNNDrive"]
         why = f"{system}: {bench.counts(bench.case(system))}, {rows[system][3]} batches; GNNDrive {rows['GNNDrive'][3]}"
+        if system == "MariusGNN":
+            why += "; its batches request rows of resident partitions alone, which are read from front to back"
         bench.findings.append(Finding("Table 2", f"{system} over GNNDrive, overall time", ratio, paper, why=why))
     share = preparation["MariusGNN"] / overall["MariusGNN"]
     why = "loads the first partitions; the paper's also splits the graph's edges and stores them by pairs of partitions"

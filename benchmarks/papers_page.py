@@ -32,7 +32,7 @@ _HEAD = """# The papers' figures and tables
 
 Written by `make papers` from JSON; do not edit. Papers measure on GPUs and servers, ours run on a laptop's cores and
 disk, so only ratios compare. *reproduced*: at least 90% of the paper's figure; *better*: beyond it; *plotted only*: the
-paper gives no number.
+paper gives no number. *quick* sizes are small and run once, which is no evidence: `make papers` measures the whole.
 
 PyG+ maps the rows and `indices`, with read-ahead disabled as in Ginex's paper, and samples by our sampler: PyG's own
 needs `torch-sparse` or `pyg-lib`, for which no package fits this PyTorch. MariusGNN is our sampler `marius` with its
