@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from diskhop.nn.typed.hetero_sage import HeteroSageLayer
 from diskhop.nn.typed.models import TypedOptions, build_typed_model
 from diskhop.nn.typed.network import TypedNetwork
 from diskhop.nn.typed.schema import TypedSchema
+from diskhop.predicting.shared_network import SharedNetwork
 from diskhop.predicting.typed.first_rows import GivenRows
 from diskhop.predicting.typed.relations import sums_relations
 from diskhop.predicting.typed.streamed import TypedStreamedRun
@@ -74,27 +75,42 @@ def make_relations(folder: Path, counts: dict[str, int], num_edges: int, hidden:
     return Relations(merged_graph(dataset, [neighbor_spec([-1])], tools), rows, edges)
 
 
-def make_relation_network(graph: Relations, model: str, num_outputs: int, hidden: int, **options: Any) -> TypedNetwork:
-    """A network with random parameters, in evaluation mode."""
+def build_relation_network(
+    graph: Relations, model: str, num_outputs: int, hidden: int, **options: Any
+) -> Callable[[], TypedNetwork]:
+    """What makes a network with torch's parameters, in any process."""
     types = graph.dataset.types
     assert types is not None
     schema = TypedSchema(
         {name: FEATURE_DIMS[name] for name in types.node_types}, tuple(edges.ends for edges in types.edges)
     )
-    torch.manual_seed(0)
     given = TypedOptions(hidden=hidden, norm="layer", **options)
-    network = build_typed_model(model, schema, TARGET, num_outputs, given)
+    return partial(build_typed_model, model, schema, TARGET, num_outputs, given)
+
+
+def make_relation_network(graph: Relations, model: str, num_outputs: int, hidden: int, **options: Any) -> TypedNetwork:
+    """A network with random parameters, in evaluation mode."""
+    torch.manual_seed(0)
+    network = build_relation_network(graph, model, num_outputs, hidden, **options)()
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.3)
-    assert sums_relations(network, types)
+    assert graph.dataset.types is not None
+    assert sums_relations(network, graph.dataset.types)
     return network.eval()
 
 
 def in_passes(
-    graph: Relations, network: TypedNetwork, work: Path, *, wanted: Sequence[int] = (2,), **options: Any
+    graph: Relations,
+    network: TypedNetwork,
+    work: Path,
+    *,
+    wanted: Sequence[int] = (2,),
+    build: Callable[[], TypedNetwork] | None = None,
+    **options: Any,
 ) -> dict[int, NDArray[np.float32]]:
-    """The outputs of layers for all target nodes. options: see in_work_folder()."""
-    make_run = partial(TypedStreamedRun, dataset=graph.dataset, network=network, given=graph.learned)
+    """The outputs of layers for all target nodes. build: see SharedNetwork. options: see in_work_folder()."""
+    shared = SharedNetwork(network, build)
+    make_run = partial(TypedStreamedRun, dataset=graph.dataset, shared=shared, given=graph.learned)
     return in_work_folder(make_run, work, wanted=wanted, **options)
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from diskhop.errors import DiskhopError
 from diskhop.pipeline import peers
+from diskhop.predicting.row_files import RowFile
 from diskhop.runs.evaluate.run import evaluate_run
+from diskhop.runs.nodes.opened import open_classifier
 from diskhop.runs.predict.run import predict_run
 from diskhop.runs.start import train
 from tests.executing import result_bytes
@@ -70,6 +72,17 @@ def predict_of_two_launchers(run: Path, out: Path) -> Any:
     return predict(run, out, {})
 
 
+def cut_ranges(patch: pytest.MonkeyPatch) -> None:
+    """Ranges of half of the rows, about."""
+    patch.setattr(RowFile, "range_rows", property(lambda _file: 1024 * (NUM_NODES // 2048)))
+
+
+def predict_in_two_ranges(run: Path, out: Path, options: dict[str, Any]) -> Any:
+    """The result that each rank is told of. Hop tables are made again."""
+    cut_ranges(pytest.MonkeyPatch())
+    return predict(run, out, {**options, "scratch": str(out.with_suffix(".scratch"))})
+
+
 def evaluate(run: Path) -> Any:
     """The metrics of each part of the split."""
     return evaluate_run(run, memory="200MB", threads=2)["parts"]
@@ -101,3 +114,29 @@ def test_ranks_make_the_bytes_of_one_process(run: Path, module_folder: Path) -> 
     assert executor[0] == "2: tasks run in the 2 processes of this command: remove --executor processes"
     assert all(re.match(APART, each) for each in launchers)
     assert not (folder / "none").exists()
+
+
+@pytest.mark.slow
+def test_ranks_make_the_bytes_of_one_process_for_every_model(run: Path, module_folder: Path) -> None:
+    """Of rows in two ranges, which each rank writes one of."""
+    folder, graph = module_folder / "models", open_classifier(run).dataset_path
+    options: dict[str, Any] = {"batch_size": 100, "engine": "threads", "memory": "300MB", "threads": 2, "hidden": 32}
+    train(graph, out=folder / "sign", model="sign", hops=2, epochs=1, **options)
+    train(graph, out=folder / "wide", model="sage", fanout=(4, 4), epochs=1, max_batches=2, **options)
+    cases = [(folder / "sign", {}), (folder / "wide", {"fanout": (3, 3)})]
+    with pytest.MonkeyPatch.context() as patch:
+        cut_ranges(patch)
+        for number, (trained, chosen) in enumerate(cases):
+            scratch = str(folder / f"alone-{number}")
+            predict_run(trained, out=folder / f"alone-{number}-out", scratch=scratch, **{**PREDICT, **chosen})
+    calls = [
+        Call(count, predict_in_two_ranges, (trained, folder / f"in-{number}-{count}", chosen))
+        for number, (trained, chosen) in enumerate(cases)
+        for count in (2, 3)
+    ]
+    answers = iter(call_in_ranks(calls))
+    for number in range(len(cases)):
+        expected = result_bytes(folder / f"alone-{number}-out")
+        for count in (2, 3):
+            assert [each["rows"] for each in next(answers)] == [NUM_NODES] * count
+            assert result_bytes(folder / f"in-{number}-{count}") == expected

@@ -190,10 +190,13 @@ def plan_typed_passes(
     disk: DiskModel,
     later: Mapping[str, int] = MappingProxyType({}),
     blocks: Sequence[Sequence[int]] = (),
+    processes: int = 1,
 ) -> TypedPassesPlan:
     """Choose the fastest sizes that fit into memory, and predict the work. Raises BudgetError.
 
+    memory_bytes, threads: of each process.
     later: memory by name of what reads the outputs, in bytes. blocks: tiles of each sums step's blocks, to be kept.
+    processes: processes that share the rows of every table.
     """
     rows = work.product_rows
     fitting = [
@@ -229,7 +232,7 @@ def plan_typed_passes(
         work_bytes=work.work_bytes,
         result_bytes=work.result_bytes,
     )
-    return with_costs(plan, chosen.costs, disk)
+    return with_costs(plan, [cost.shared_by(processes) for cost in chosen.costs], disk)
 
 
 def _sizes(work: TypedWork, memory_bytes: int, threads: int) -> Iterator[Sizes]:

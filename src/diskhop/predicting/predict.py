@@ -12,7 +12,7 @@ once every layer that reads it is finished. After a crash, the same call resumes
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from os import PathLike
 from typing import Any
 
@@ -28,6 +28,7 @@ from diskhop.errors import ConfigError
 from diskhop.io.atomic import make_directories
 from diskhop.io.engine import open_engine
 from diskhop.loaders.checks import budget_of
+from diskhop.nn.layers.network import Network
 from diskhop.predicting.batched.batches import LayerRun
 from diskhop.predicting.batched.identity import describe_model
 from diskhop.predicting.batched.layer_tables import LayerTables, Prediction
@@ -35,6 +36,7 @@ from diskhop.predicting.batched.unroll import Model, unroll
 from diskhop.predicting.disk import ALL_FREE, DiskSpace
 from diskhop.predicting.row_files import RANGE_BYTES
 from diskhop.predicting.rows import RowTable
+from diskhop.predicting.shared_network import SharedNetwork
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.system.memory import default_threads
@@ -61,6 +63,7 @@ def predict_modules(
     progress: Progress = silent,
     tools: TaskTools | None = None,
     edge_weights: bool = False,
+    build: Callable[[], Network] | None = None,
 ) -> LayerTables:
     """Compute the layers of a model on all nodes and return the table of the last one. All of `work` is durable.
 
@@ -76,6 +79,7 @@ def predict_modules(
     range_bytes: bytes of a table that a crash costs at most, roughly.
     tools: I/O engine and fault injector; default: an engine of its own.
     edge_weights: whether a network of diskhop uses the weights of edges. Other models have no weights.
+    build: makes the network of diskhop again, so that the processes of an executor share its rows (see SharedNetwork).
 
     Bytes depend on the graph, the model, fanout and seed alone, on one version of torch and kind
     of CPU.
@@ -95,7 +99,8 @@ def predict_modules(
         seed=seed,
         edge_weights=edge_weights,
     )
-    return Prediction(dataset, model, fanouts, run, work, range_bytes, progress, space).run(keep)
+    network = SharedNetwork(layers, build) if isinstance(layers, Network) and build is not None else None
+    return Prediction(dataset, model, fanouts, run, work, range_bytes, progress, space, network).run(keep)
 
 
 def predict_array(

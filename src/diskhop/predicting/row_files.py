@@ -2,25 +2,31 @@
 
 A file is fully allocated from the start. The rows of a range are durable before the range is marked as done, so that
 another run resumes after the last finished range. Ranges depend on the width of rows alone, not on memory or threads.
+Each of N processes that share a table writes every N-th range, since in hot order the first rows have most edges.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop._native import Engine
 from diskhop.errors import ReadError
 from diskhop.io.atomic import announce, create_allocated, sync_directory, syncing
 from diskhop.io.streams import SequentialWriter
 from diskhop.protocols import Table
 from diskhop.runtime.blocks import row_ranges
-from diskhop.runtime.tasks import TaskTools, run_tasks
+from diskhop.runtime.jobs import Share
+from diskhop.runtime.progress import Progress, SharedProgress
+from diskhop.runtime.tasks import TaskTools, run_job, run_tasks, writer_name
 from diskhop.system.memory import buffer_bytes
 
 # A crash costs about this much of a table at most.
@@ -32,6 +38,13 @@ WRITING_BYTES = 2 * buffer_bytes(_PART_BYTES)
 # Writes rows of a range, one after the other: (first row, end, append).
 AppendRows = Callable[[NDArray[np.float32]], None]
 MakeRows = Callable[[int, int, AppendRows], None]
+
+
+class RowMaker(Protocol):
+    """Makes the rows of a table; processes share them if it can be copied there (see jobs.py)."""
+
+    def open(self, engine: Engine) -> AbstractContextManager[MakeRows]:
+        """Load what all rows need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +99,23 @@ class RowFile:
         """Return whether all rows are durable."""
         return self._exists() and all((self.done / self._mark(*each)).exists() for each in self._ranges())
 
-    def write(self, make: MakeRows, tools: TaskTools, progress: Callable[[int, int], None]) -> None:
-        """Write the ranges that are missing. progress: receives (ranges done, all ranges)."""
+    def write(self, maker: RowMaker, tools: TaskTools, progress: Progress, stage: str, *, processes: int = 1) -> None:
+        """Write the ranges that are missing. progress: receives the stage, ranges done, and all ranges.
+
+        processes: processes of the executor that share them.
+        """
         if not self._exists():
             self._forget(tools)  # marks of a file that no longer exists
             create_allocated(self.path, self.num_bytes, tools.injector)
-        tasks = [_RangeTask(self._mark(*each), self.path, 4 * self.dim, *each, make) for each in self._ranges()]
-        run_tasks(tasks, self.done, tools, threads=1, progress=progress)
+        ranges = self._ranges()
+        missing = [each for each in ranges if not (self.done / self._mark(*each)).exists()]
+        done = SharedProgress(progress, stage, len(ranges) - len(missing), len(ranges))
+        done.add(0)
+        if not missing:
+            return
+        shares = [missing[first::processes] for first in range(min(processes, len(missing)))]
+        job = _RangesJob(self, maker, shares, replace(tools, executor=None))
+        run_job(job, self.done, replace(tools, count=done.add), threads=len(shares), here=1)
 
     def drop(self, tools: TaskTools) -> None:
         """Remove the table, if it exists: marks first, which are invalid without it."""
@@ -117,6 +140,40 @@ class RowFile:
             mark.unlink()
         if marks:
             sync_directory(self.done, tools.injector)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RangesJob:
+    """Ranges of a table: a part has those of one process, which opens the maker once (see Job)."""
+
+    file: RowFile
+    maker: RowMaker
+    shares: Sequence[Sequence[tuple[int, int]]]
+    tools: TaskTools
+
+    @property
+    def num_parts(self) -> int:
+        """See Job."""
+        return len(self.shares)
+
+    def run(self, number: int, count: Callable[[int], None]) -> None:
+        """Make the ranges of a part durable (see Job); counts ranges."""
+        file = self.file
+        with self.maker.open(self.tools.engine) as make:
+            for each in self.shares[number]:
+                task = _RangeTask(file._mark(*each), file.path, 4 * file.dim, *each, make)
+                run_tasks([task], file.done, self.tools, threads=1)
+                count(1)
+
+    def for_workers(self, _share: Share) -> partial[_RangesJob]:
+        """See jobs.py."""
+        return partial(_open_again, self.file, self.maker, self.shares, self.tools.engine)
+
+
+def _open_again(
+    file: RowFile, maker: RowMaker, shares: Sequence[Sequence[tuple[int, int]]], engine: Engine
+) -> _RangesJob:
+    return _RangesJob(file, maker, shares, TaskTools(engine, writer=writer_name()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,22 @@ LOADERS = frozenset(
         "diskhop.importing.arrays.npy:_open_file",
         "diskhop.importing.numbering.ids:_read_set",
         "diskhop.io.locks:SharedLock",
+        "diskhop.nn.models:build_hop_model",
         "diskhop.nn.models:build_model",
         "diskhop.pipeline.pack_job:_open_job",
+        "diskhop.predicting.batched.degrees:_open_again",
+        "diskhop.predicting.batched.layer_rows:_open_again",
+        "diskhop.predicting.batched.model_layers:_open_again",
+        "diskhop.predicting.batched.row_batches:_open_again",
+        "diskhop.predicting.hop_rows:_open_again",
         "diskhop.predicting.opened_format:_open_again",
+        "diskhop.predicting.row_files:_open_again",
+        "diskhop.predicting.shared_network:_build_again",
         "diskhop.predicting.streamed.network_tables:_open_again",
-        "diskhop.predicting.streamed.shared_network:_build_again",
+        "diskhop.predicting.typed.first_rows:_given_again",
+        "diskhop.predicting.typed.open_steps:_open_again",
         "diskhop.runs.nodes.packing:_map_passes",
+        "diskhop.runs.typed.model:make_network",
         "diskhop.runtime.duck:_open_share",
         "diskhop.runtime.jobs:map_array",
         "diskhop.runtime.tasks:_stage_in_worker",
@@ -97,6 +107,8 @@ class _Encoder:
             return value
         if kind in self._encodings:
             return self._encodings[kind](value)
+        if isinstance(value, np.generic):
+            return self.encode(value.item())
         if isinstance(value, PurePath):
             return {_KIND: "path", "path": str(value)}
         if isinstance(value, np.ndarray):

@@ -161,10 +161,10 @@ class HopTableBuilder:
         wanted = {tile: frozenset(output for output in outputs if tile in missing[output]) for tile in tiles}
         if tiles:
             self._find_cold(lists)
-        blocks, processes = list(_blocks(wanted, self.plan)), self.tools.processes
+        blocks, sharing = list(_blocks(wanted, self.plan)), self.tools.processes_per_machine
         with ExitStack() as stack:
             for name, num_bytes in self.plan.reserved.items():
-                stack.enter_context(self.budget.reserve(name, processes * num_bytes))
+                stack.enter_context(self.budget.reserve(name, sharing * num_bytes))
             job = HopJob(
                 hop=hop,
                 blocks=blocks,
@@ -179,7 +179,7 @@ class HopTableBuilder:
                 columns=self.plan.columns,
                 block_bytes=self.plan.block_bytes,
                 staging_bytes=self.plan.reserved["staging"],
-                threads=max(1, self.threads // processes),
+                threads=max(1, self.threads // sharing),
                 num_sources=self._num_sources.get(lists, shape.num_rows),
                 cold=self._cold,
                 engine=self.tools.engine,
@@ -194,7 +194,7 @@ class HopTableBuilder:
                 self._run_blocks(job, report)
             except NotFiniteError as error:
                 raise self.not_finite(hop, NodeRows(error.args[0])) from error
-            if processes == 1:
+            if self.tools.processes == 1:
                 self._block_memory, self._num_sources[lists] = job.memory, job.num_sources
         if tiles:
             moved = [self._moved_bytes(job, number) for number in range(len(blocks))]

@@ -25,13 +25,28 @@ from diskhop.runtime.tasks import WorkFolder
 
 
 def plan_tables(
-    dataset: Dataset, spec: PropagationSpec, budget: Budget, *, threads: int, disk: DiskModel
+    dataset: Dataset,
+    spec: PropagationSpec,
+    budget: Budget,
+    *,
+    threads: int,
+    disk: DiskModel,
+    processes: int = 1,
 ) -> tuple[Task, PropagationPlan]:
-    """Plan what propagate() would build. Raises ConfigError, BudgetError."""
+    """Plan what propagate() would build. Raises ConfigError, BudgetError.
+
+    budget, threads: of this machine, which its processes share equally.
+    """
     edges = ListedEdges(dataset.topology, f"lists of dataset {dataset.hash}")
     wanted = wanted_lists(edges, spec, silent, is_weighted=spec.uses_weights(dataset))
     task = task_of(dataset, spec, find_rows(dataset, spec.rows, budget), wanted)
-    return task, plan_propagation(task, memory_bytes=budget.available_bytes, threads=threads, disk=disk)
+    return task, plan_propagation(
+        task,
+        memory_bytes=budget.available_bytes // processes,
+        threads=max(1, threads // processes),
+        disk=disk,
+        processes=processes,
+    )
 
 
 def wanted_lists(

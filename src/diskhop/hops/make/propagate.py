@@ -43,6 +43,7 @@ from diskhop.io.atomic import Injector, destination_errors, make_directories, re
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.executors import open_executor
+from diskhop.runtime.jobs import Executor
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.system.memory import default_memory_bytes, default_threads
@@ -94,7 +95,7 @@ def propagate(
     threads: int | None = None,
     engine: Engine | str = "auto",
     progress: Progress = silent,
-    executor: str = "",
+    executor: Executor | str = "",
     workers: int | None = None,
     on_plan: Callable[[PropagationPlan], None] = lambda _: None,
     log: Callable[[str], None] = lambda _: None,
@@ -106,7 +107,7 @@ def propagate(
     disk: disk space for tables while they are built; default: all free space.
     scratch: folder for the tables; default: DATASET/derived.
     threads: maximum number of threads; default: all cores.
-    executor, workers: where blocks of columns are computed, as --executor; see runtime/executors.py.
+    executor, workers: where blocks of columns are computed, as --executor; see runtime/executors.py. Or an executor.
     on_plan: called with the plan before anything is written.
     log: called with a line for each folder of tables that is out of date.
 
@@ -126,10 +127,11 @@ def propagate(
         log(f"{stale} is not used: it was built from another version of the dataset; 'diskhop clean' removes it")
     own_engine = open_engine(engine).engine if isinstance(engine, str) else engine
     threads = max(threads or default_threads(), workers or 1)
-    with open_executor(
-        executor, workers, threads=threads, memory_bytes=budget.total_bytes, engine=own_engine
-    ) as spread:
-        tools = TaskTools(own_engine, injector, executor=spread)
+    with ExitStack() as stack:
+        if isinstance(executor, str):
+            use: dict[str, Any] = {"threads": threads, "memory_bytes": budget.total_bytes, "engine": own_engine}
+            executor = stack.enter_context(open_executor(executor, workers, **use))
+        tools = TaskTools(own_engine, injector, executor=executor)
         run = _Propagation(opened, spec, is_weighted, rows, destination, budget, threads, tools, progress)
         return run.build(None if disk is None else _parse_size(disk), on_plan)
 
@@ -165,15 +167,15 @@ class _Propagation:
         edges = ListedEdges(self.dataset.topology, f"lists of dataset {self.dataset.hash}")
         wanted = wanted_lists(edges, self.spec, self.progress, is_weighted=self.is_weighted)
         task = task_of(self.dataset, self.spec, self.rows, wanted)
-        processes = self.tools.processes  # each computes blocks in its part of the memory
-        task = count_task_sources(task, self.dataset, self.budget, self.threads, processes, self.progress)
+        sharing = self.tools.processes_per_machine  # each computes blocks in its part of the memory
+        task = count_task_sources(task, self.dataset, self.budget, self.threads, sharing, self.progress)
         disk = remembered_model(folder if folder.exists() else self.dataset.path, self.tools.engine.name)
         plan = plan_propagation(
             task,
-            memory_bytes=self.budget.available_bytes // processes,
-            threads=max(1, self.threads // processes),
+            memory_bytes=self.budget.available_bytes // sharing,
+            threads=max(1, self.threads // sharing),
             disk=disk,
-            processes=processes,
+            processes=self.tools.processes,
         )
         make_directories(folder, injector)
         with WorkFolder(self.destination, injector) as work, ExitStack() as stack:

@@ -1,38 +1,28 @@
-"""One layer of any model on all nodes, in batches: rows of the table below come through the ordinary pipeline.
+"""One layer of any model on all nodes, in batches: how it is planned. layer_rows.py computes it.
 
-The seeds of a batch are consecutive rows (row_batches.py). Batches are computed by several threads, each with a twin of
-the layer and one thread of torch, so that no result depends on their number.
+Rows of the table below come through the ordinary pipeline. The seeds of a batch are consecutive rows (row_batches.py).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from threading import local
 from typing import Protocol, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from diskhop._native import hop_read_bytes
 from diskhop.batches.sizes import BatchSizes
-from diskhop.batches.typed import SPLIT_BYTES, split_types
+from diskhop.batches.typed import SPLIT_BYTES
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.node_set import NodeSet
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError, PredictionError
-from diskhop.nn.reproducible import reproducible
-from diskhop.pipeline.batch import MiniBatch, Pass, Prepare
 from diskhop.pipeline.edge_weights import EdgeWeights
-from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.pipeline.sizes import batch_bytes
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan
@@ -40,7 +30,7 @@ from diskhop.planning.workload import Workload
 from diskhop.plans import PreparedBytes, SampledPlan
 from diskhop.predicting.batched.dry_run import LayerCost
 from diskhop.predicting.batched.row_batches import RowBatches, cut_batches, most_entries
-from diskhop.predicting.row_files import WRITING_BYTES, AppendRows, RowFile
+from diskhop.predicting.row_files import WRITING_BYTES, RowFile
 from diskhop.protocols import NodeRows, Purpose, SamplerSpec, neighbor_spec
 from diskhop.runtime.tasks import TaskTools
 from diskhop.sampling.seeds import SeedSet
@@ -49,10 +39,7 @@ from diskhop.stores.stores import STORES
 # One count, or one per batch.
 Count = TypeVar("Count", int, NDArray[np.int64])
 
-# Computes the destinations' rows of a batch: float32 (destinations, columns) in new memory.
-ComputeRows = Callable[[MiniBatch], Tensor]
-
-_NO_SEEDS = NodeRows(np.empty(0, np.int64))
+NO_SEEDS = NodeRows(np.empty(0, np.int64))
 
 
 class RowLayer(Protocol):
@@ -100,6 +87,27 @@ class LayerRun:
     edge_weights: bool = False
     held: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def of_one_process(self) -> LayerRun:
+        """How one process of an executor computes layers: in an equal part of the memory and threads of its machine."""
+        sharing = self.tools.processes_per_machine
+        if sharing == 1:
+            return self
+        available_bytes = self.budget.available_bytes - sum(self.held.values())
+        budget = Budget(max(1, available_bytes // sharing))
+        return replace(self, budget=budget, threads=max(1, self.threads // sharing), held={})
+
+    @contextmanager
+    def refusals_of_all(self) -> Iterator[None]:
+        """Raise the BudgetError of one process as that of all which share the memory."""
+        try:
+            yield
+        except BudgetError as error:
+            sharing = self.tools.processes_per_machine
+            if sharing > 1:
+                self.budget.require({"computing layers": sharing * (error.smallest_bytes or 0), **self.held})
+            raise
+
     def weights_of(self, dataset: Dataset, layer: RowLayer) -> EdgeWeights | None:
         """Return the weights that a layer uses; None for none."""
         if not self.edge_weights:
@@ -112,17 +120,20 @@ class PlannedLayer:
     """A layer that fits the memory.
 
     layer: the layer.
+    cost: its memory.
     plan: plan of the pipeline.
     num_threads: threads that compute: as many as fit, as results are the same.
     batches: batches of all rows.
+    work: memory of the batches.
     fanout: neighbours drawn per node, -1 for all.
     """
 
     layer: RowLayer
+    cost: LayerCost
     plan: SampledPlan
     num_threads: int
     batches: RowBatches
-    work: _Work
+    work: BatchWork
     fanout: int
 
 
@@ -135,90 +146,18 @@ def plan_layer(
     """
     entries = most_entries(max(cost.in_dim, out.dim))
     batches = cut_batches(dataset.topology, fanout, entries, out.range_rows, run.budget, layer.node_type)
-    work = _Work(dataset, cost, batches, run.weights_of(dataset, layer))
+    work = BatchWork(dataset, cost, batches, run.weights_of(dataset, layer))
     plan, num_threads = _plan(dataset, layer, batches, neighbor_spec([fanout]), work, run)
-    return PlannedLayer(layer, plan, num_threads, batches, work, fanout)
-
-
-def compute_layer(
-    dataset: Dataset,
-    planned: PlannedLayer,
-    out: RowFile,
-    run: LayerRun,
-    *,
-    open_rows: Callable[[], ComputeRows],
-    progress: Callable[[int, int], None],
-) -> None:
-    """Write the missing rows of a layer.
-
-    dataset: the graph, with the table below as its features. open_rows: returns the layer for one thread. Batches of a
-    graph with types come prepared as TypedBatch, others with the weights of their edges, if the layer uses some.
-
-    Raises ConfigError for a result of another form, PredictionError for one that is not finite.
-    """
-    layer, plan, batches, work = planned.layer, planned.plan, planned.batches, planned.work
-    weights = run.weights_of(dataset, layer)
-    with ExitStack() as stack:
-        for name, num_bytes in work.held(planned.num_threads).items():
-            stack.enter_context(run.budget.reserve(name, num_bytes))
-        stack.enter_context(reproducible(1))
-        crew = stack.enter_context(_Crew(dataset, layer, open_rows, work, planned.num_threads))
-        pipeline = stack.enter_context(open_pipeline(dataset, plan, run.budget))
-        whole = _pass_of(layer, batches, neighbor_spec([planned.fanout]), run.seed)
-        prepare = _preparing(pipeline, weights)
-        out.write(partial(_write_range, pipeline, whole, prepare, batches, crew), run.tools, progress)
-
-
-def _preparing(pipeline: Pipeline, weights: EdgeWeights | None) -> Prepare | None:
-    """Return what prepares a batch: by types, or with weights; None for what needs nothing."""
-    types = pipeline.dataset.types
-    if types is not None:
-        return lambda sampled, _x: split_types(sampled, types)
-    if weights is None:
-        return None
-    opened = weights.open(pipeline.engine, pipeline.plan.max_gap_bytes)
-    return lambda sampled, _x: opened.of(sampled)
-
-
-def _pass_of(layer: RowLayer, batches: RowBatches, sampler: SamplerSpec, seed: int) -> Pass:
-    """Describe all batches of a layer. Draws are keyed by the layer's number, in place of an epoch."""
-    return Pass(
-        seeds=_NO_SEEDS,
-        numbers=range(len(batches)),
-        batch_size=int(batches.num_rows.max()),
-        sampler=sampler,
-        seed=seed,
-        purpose=Purpose.INFER,
-        epoch=layer.number,
-        with_in_degrees=layer.uses_degrees,
-        row_starts=batches.seed_starts,
-        first_row=batches.first_row,
-    )
-
-
-def _write_range(
-    pipeline: Pipeline,
-    whole: Pass,
-    prepare: Prepare | None,
-    batches: RowBatches,
-    crew: _Crew,
-    first: int,
-    end: int,
-    append: AppendRows,
-) -> None:
-    """Compute rows first to end and append them in order. prepare: returns the weights of a batch; None: no weights."""
-    with pipeline.run(replace(whole, numbers=batches.numbers(first, end)), prepare) as stream:
-        for rows in crew.compute(stream):
-            append(rows)
+    return PlannedLayer(layer, cost, plan, num_threads, batches, work, fanout)
 
 
 def _plan(
-    dataset: Dataset, layer: RowLayer, batches: RowBatches, sampler: SamplerSpec, work: _Work, run: LayerRun
+    dataset: Dataset, layer: RowLayer, batches: RowBatches, sampler: SamplerSpec, work: BatchWork, run: LayerRun
 ) -> tuple[SampledPlan, int]:
     """Return the pipeline's plan and the number of computing threads (see PlannedLayer)."""
     seed_set = SeedSet(
         purpose=Purpose.INFER,
-        seeds=_NO_SEEDS,
+        seeds=NO_SEEDS,
         batch_size=int(batches.num_rows.max()),
         sampler=sampler,
         is_shuffled=False,
@@ -250,7 +189,7 @@ def _plan(
     raise AssertionError("one thread fits or raises")
 
 
-class _Work:
+class BatchWork:
     """Memory of the batches of a layer, at most: no batch exceeds it, however many of its neighbours are distinct.
 
     weights: of the edges; None for none.
@@ -303,63 +242,6 @@ class _Work:
 def _block_bytes(num_edges: Count, num_sources: Count, num_rows: Count) -> Count:
     """Bytes of a SampledBatch of one hop: ids, list bounds, sources and positions of edges."""
     return 8 * num_sources + 8 * (num_rows + 1) + 12 * num_edges
-
-
-class _Crew:
-    """Threads that compute batches; a context manager. Their memory is bounded by that of the largest batches."""
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        layer: RowLayer,
-        open_rows: Callable[[], ComputeRows],
-        work: _Work,
-        num_threads: int,
-    ) -> None:
-        self._dataset = dataset
-        self._layer = layer
-        self._open_rows = open_rows
-        self._work = work
-        self._most_bytes = work.most_bytes(num_threads)
-        self._num_threads = num_threads
-        self._own = local()
-        self._pool = ThreadPoolExecutor(num_threads, "layer", initializer=torch.set_num_threads, initargs=(1,))
-
-    def __enter__(self) -> _Crew:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def compute(self, batches: Iterator[MiniBatch]) -> Iterator[NDArray[np.float32]]:
-        """Yield the rows of each batch, in order: float32 (destinations, columns)."""
-        waiting: deque[tuple[Future[NDArray[np.float32]], int]] = deque()
-        used_bytes = 0
-        for batch in batches:
-            sampled = batch.sampled
-            num_bytes = self._work.bytes_of(len(sampled.sources), sampled.num_nodes, sampled.num_seeds)
-            while waiting and (len(waiting) >= self._num_threads or used_bytes + num_bytes > self._most_bytes):
-                rows, done_bytes = waiting.popleft()
-                yield rows.result()
-                used_bytes -= done_bytes
-            waiting.append((self._pool.submit(self._rows, batch), num_bytes))
-            used_bytes += num_bytes
-            # A reference kept here would be one batch more than reserved.
-            del batch, sampled
-        while waiting:
-            yield waiting.popleft()[0].result()
-
-    def _rows(self, batch: MiniBatch) -> NDArray[np.float32]:
-        compute: ComputeRows | None = getattr(self._own, "compute", None)
-        if compute is None:
-            compute = self._own.compute = self._open_rows()
-        rows: NDArray[np.float32] = compute(batch).numpy()
-        if not np.isfinite(rows).all():
-            row = int(batch.nodes[int(np.argmin(np.isfinite(rows).all(axis=1)))])
-            node_type = self._layer.node_type
-            nodes = self._dataset.only_nodes if node_type is None else self._dataset.nodes[node_type]
-            raise not_finite(nodes, self._layer.label, row)
-        return rows
 
 
 def not_finite(nodes: NodeSet, label: str, row: int) -> PredictionError:

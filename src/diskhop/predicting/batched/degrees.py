@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.listed_edges import ListedEdges
 from diskhop.protocols import NodeIds
 from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.jobs import Share, SharedArray
 from diskhop.runtime.progress import Progress, silent
 
 _EDGES_AT_ONCE = 1 << 18
@@ -49,6 +51,14 @@ class SelfLoops:
         """Return the self-loops of rows, int64 (rows)."""
         counts = np.zeros(len(rows), np.int64) if self._counts is None else self._counts[rows].astype(np.int64)
         return torch.from_numpy(counts)
+
+    def for_workers(self, _share: Share) -> partial[SelfLoops]:
+        """See jobs.py: counts go through a file."""
+        return partial(_open_again, None if self._counts is None else SharedArray(self._counts))
+
+
+def _open_again(counts: SharedArray | None) -> SelfLoops:
+    return SelfLoops(None if counts is None else counts.array)
 
 
 def loop_bytes(dataset: Dataset) -> int:

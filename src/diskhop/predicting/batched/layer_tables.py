@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,24 @@ import torch
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_folder, scratch_path
 from diskhop.errors import ConfigError
+from diskhop.nn.layers.network import Network
 from diskhop.nn.reproducible import reproducible
 from diskhop.planning.measure import disk_model
 from diskhop.plans import SampledPlan, StepPlan
-from diskhop.predicting.batched.batches import LayerRun, PlannedLayer, compute_layer, plan_layer
+from diskhop.predicting.batched.batches import LayerRun, PlannedLayer, plan_layer
 from diskhop.predicting.batched.degrees import loop_bytes, open_loops
 from diskhop.predicting.batched.dry_run import LayerCost, dry_run, dry_run_rows
 from diskhop.predicting.batched.head import compute_head, head_bytes
 from diskhop.predicting.batched.identity import describe_model
+from diskhop.predicting.batched.layer_rows import compute_layer
+from diskhop.predicting.batched.model_layers import ModelLayer
 from diskhop.predicting.batched.modules import twin_of
 from diskhop.predicting.batched.table_files import TableFiles
 from diskhop.predicting.batched.unroll import Unrolled
 from diskhop.predicting.disk import DiskSpace
 from diskhop.predicting.row_files import RowFile
 from diskhop.predicting.rows import RowTable
+from diskhop.predicting.shared_network import SharedNetwork
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import WorkFolder
 
@@ -77,6 +80,7 @@ class Prediction:
     model: the layers.
     fanouts: neighbours per layer.
     run_by: memory, threads and strategies.
+    network: the model, if other processes can build it.
     """
 
     dataset: Dataset
@@ -87,6 +91,7 @@ class Prediction:
     range_bytes: int
     progress: Progress
     space: DiskSpace
+    network: SharedNetwork[Network] | None = None
 
     def plan(self, keep: Collection[int]) -> LayerPlans:
         """Plan every layer without computing any, as if nodes had self-loops. keep: see predict_modules()."""
@@ -119,14 +124,13 @@ class Prediction:
             # Left by a run that ended between finishing a table and removing those that it was made from.
             tables.drop_unused(tools, missing[0] if missing else None)
             for number in missing:
-                tell = partial(self.progress, f"layer {number}")
+                stage = f"layer {number}"
                 if number in planned:
-                    below, open_rows = self._below(number, dims, files), self.model.layers[number - 1].opener(loops)
-                    compute_layer(
-                        below, planned[number], files[number], self.run_by, open_rows=open_rows, progress=tell
-                    )
+                    below = self._below(number, dims, files)
+                    source = ModelLayer(self.model.layers[number - 1], loops, self.network)
+                    compute_layer(below, planned[number], files[number], self.run_by, source, self.progress, stage)
                 else:
-                    self._compute_head(costs[number], files, tell)
+                    self._compute_head(costs[number], files, stage)
                 tables.drop_made(tools, number)
         plans = {number: each.plan for number, each in planned.items()}
         return LayerTables({number: files[number] for number in sorted(tables.wanted)}, plans)
@@ -155,13 +159,15 @@ class Prediction:
         planned = {}
         scratch = None if self.run_by.scratch is None else Path(self.run_by.scratch)
         # Tables of layers are no disks to measure before they have rows.
-        run = self.run_by
+        run = self.run_by.of_one_process
         run = replace(run, disk=run.disk or disk_model(self.dataset, run.tools.engine.name))
-        with scratch_folder(scratch_path(self.dataset.path, scratch)) as folder:
+        with self.run_by.refusals_of_all(), scratch_folder(scratch_path(self.dataset.path, scratch)) as folder:
             files = self._files(costs, folder, folder)
             for number in numbers:
                 if number == self._head_number:
-                    run.budget.require(head_bytes(costs[number], [files[each] for each in self._inputs(number)]))
+                    self.run_by.budget.require(
+                        head_bytes(costs[number], [files[each] for each in self._inputs(number)])
+                    )
                     continue
                 if number > 1:
                     with files[number - 1].path.open("wb") as file:  # stores look at the file; it takes no disk space
@@ -221,11 +227,11 @@ class Prediction:
             return self.dataset
         return self.dataset.with_rows(files[number - 1].table(), dims[number - 1])
 
-    def _compute_head(
-        self, cost: LayerCost, files: Mapping[int, RowFile], progress: Callable[[int, int], None]
-    ) -> None:
+    def _compute_head(self, cost: LayerCost, files: Mapping[int, RowFile], stage: str) -> None:
         head, number = self.model.head, self._head_number
         assert head is not None
         assert number is not None
         inputs = [files[each] for each in self._inputs(number)]
-        compute_head(self.dataset, self._head_label, head, cost, inputs, files[number], self.run_by, progress)
+        compute_head(
+            self.dataset, self._head_label, head, cost, inputs, files[number], self.run_by, self.progress, stage
+        )

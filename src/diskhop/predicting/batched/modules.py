@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Literal
@@ -22,9 +22,8 @@ from torch import Tensor, nn
 
 from diskhop.errors import ConfigError
 from diskhop.nn.layers.aggregate import LayerBlock
-from diskhop.pipeline.batch import MiniBatch
 from diskhop.predicting.batched.blocks import InputBlock
-from diskhop.predicting.batched.degrees import SelfLoops, normalized_edges
+from diskhop.predicting.batched.degrees import normalized_edges
 from diskhop.predicting.batched.pyg import is_normalizing
 
 Form = Literal["plain", "pair", "own"]
@@ -67,17 +66,6 @@ class Layer:
     def open(self) -> LayerTwin:
         """Make a twin for one thread."""
         return LayerTwin(self)
-
-    def opener(self, loops: SelfLoops | None) -> Callable[[], Callable[[MiniBatch], Tensor]]:
-        """Return what makes a twin of batches for one thread. loops: self-loops, if it uses degrees without weights."""
-
-        def open_rows() -> Callable[[MiniBatch], Tensor]:
-            twin = self.open()
-            return lambda batch: twin.run(
-                batch.x, InputBlock.of(batch.sampled, batch.in_degrees, loops, batch.prepared)
-            )
-
-        return open_rows
 
 
 class LayerTwin:

@@ -8,6 +8,7 @@ row with a longer list is a batch of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from diskhop.config.train import ALL_NEIGHBORS
 from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.dataset.files import map_array
 from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.jobs import Share, SharedArray
 
 # Bytes of a batch's rows if every neighbour is another node: large enough for kernels, small next to any budget.
 _ROWS_BYTES = 16 << 20
@@ -55,9 +57,20 @@ class RowBatches:
         """Starts as rows that the sampler knows."""
         return self.starts + self.first_row
 
+    def for_workers(self, _share: Share) -> partial[RowBatches]:
+        """See jobs.py: arrays go through files."""
+        arrays = SharedArray(self.starts), SharedArray(self.num_edges), SharedArray(self.most_sources)
+        return partial(_open_again, *arrays, self.lists_per_row, self.first_row)
+
     def numbers(self, first: int, end: int) -> range:
         """Return the numbers of the batches of rows first to end, which are bounds of ranges."""
         return range(int(np.searchsorted(self.starts, first)), int(np.searchsorted(self.starts, end)))
+
+
+def _open_again(
+    starts: SharedArray, num_edges: SharedArray, most_sources: SharedArray, lists_per_row: int, first_row: int
+) -> RowBatches:
+    return RowBatches(starts.array, num_edges.array, most_sources.array, lists_per_row, first_row)
 
 
 def most_entries(widest_dim: int) -> int:

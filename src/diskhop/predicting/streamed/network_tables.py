@@ -18,13 +18,14 @@ from diskhop.hops.make.lists import dataset_lists
 from diskhop.hops.make.tiles import format_ids
 from diskhop.hops.stream.parts import BandShape, stored_rows
 from diskhop.hops.stream.scan import ScannedLists, rows_with_edges
+from diskhop.nn.layers.network import Network
 from diskhop.planning.predict import StreamedPlan
+from diskhop.predicting.shared_network import SharedNetwork
 from diskhop.predicting.streamed.earlier_blocks import Blocks
 from diskhop.predicting.streamed.layers import HIDDEN, StreamedLayer, num_tiles, streamed_layers
 from diskhop.predicting.streamed.layout import Layout
 from diskhop.predicting.streamed.passes import Streaming
 from diskhop.predicting.streamed.row_step import KEPT
-from diskhop.predicting.streamed.shared_network import SharedNetwork
 from diskhop.predicting.streamed.source import first_rows
 from diskhop.predicting.streamed.steps import StreamedNetwork, StreamedSteps
 from diskhop.predicting.streamed.tables import RANGE_BYTES, LayerTable
@@ -44,7 +45,7 @@ class NetworkTables:
     """
 
     dataset: Dataset
-    network: SharedNetwork
+    network: SharedNetwork[Network]
     wanted: frozenset[int]
     range_bytes: int = RANGE_BYTES
 
@@ -150,7 +151,7 @@ class NetworkTables:
 
 def _open_again(
     dataset: Dataset,
-    network: SharedNetwork,
+    network: SharedNetwork[Network],
     wanted: frozenset[int],
     plan: StreamedPlan,
     scanned: ScannedLists,

@@ -21,12 +21,12 @@ from diskhop.nn.reproducible import reproducible
 from diskhop.planning.predict import StreamedPlan, plan_streamed
 from diskhop.planning.predict_sizes import GraphCounts, StreamedWork, reading_outputs_bytes
 from diskhop.predicting.rows import RowTable
+from diskhop.predicting.shared_network import SharedNetwork
 from diskhop.predicting.streamed.compute import Computation
 from diskhop.predicting.streamed.earlier_blocks import Blocks, plan_with_earlier
 from diskhop.predicting.streamed.layers import HIDDEN, num_tiles
 from diskhop.predicting.streamed.network_tables import NetworkTables
 from diskhop.predicting.streamed.row_step import KEPT
-from diskhop.predicting.streamed.shared_network import SharedNetwork
 from diskhop.predicting.streamed.source import first_dim, first_row_bytes
 from diskhop.predicting.streamed.spare_files import SpareFiles
 from diskhop.predicting.streamed.steps import StreamedSteps

@@ -58,8 +58,11 @@ class TableWork:
                 table.drain()
         self.steps.append({"step": name, "seconds": time.perf_counter() - started, "passes": num_passes})
 
-    def write(self, steps: Steps[StepT], step: StepT, stage: str) -> None:
-        """Write the missing rows of a step, here or in other processes. stage: what progress is reported as."""
+    def write(self, steps: Steps[StepT], step: StepT, stage: str, *, stays: bool = False) -> None:
+        """Write the missing rows of a step, here or in other processes.
+
+        stage: what progress is reported as. stays: whether only this process can.
+        """
         output = steps.output(step)
         table, first, end = output.table, output.first_band, output.end_band
         num_rows, num_bands = table.shape.num_rows, table.shape.num_tiles
@@ -70,7 +73,7 @@ class TableWork:
         # Of a step for each band, or one for all.
         before, total = first // (end - first) * num_rows, num_bands // (end - first) * num_rows
         done = SharedProgress(self.progress, stage, before + num_rows - missing_rows, total)
-        if self.processes == 1:
+        if self.processes == 1 or stays:
             write = steps.open(step)
             # The last rows became durable meanwhile. If they could not, nothing is made of them.
             for written in self.tables:

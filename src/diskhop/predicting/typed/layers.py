@@ -15,8 +15,9 @@ from diskhop.nn.reproducible import reproducible
 from diskhop.nn.typed.block import RelationLists, TypedBlock, TypedLayerBlock
 from diskhop.nn.typed.network import TypedNetwork
 from diskhop.pipeline.batch import MiniBatch
-from diskhop.predicting.batched.batches import ComputeRows
 from diskhop.predicting.batched.dry_run import LayerCost
+from diskhop.predicting.batched.layer_rows import ComputeRows
+from diskhop.predicting.shared_network import SharedNetwork
 
 # Nodes of the blocks on which memory is measured: few, and many, or twice as many, which as many edges read.
 _FEW, _MANY = 64, 2048
@@ -61,10 +62,6 @@ class TypedLayer:
         read = {self.node_type, *(source for source, _, _ in self.relations)}
         return [name for name in self.types.node_types if name in read and self.types.num_nodes[name]]
 
-    def open(self) -> ComputeRows:
-        """Return what computes a batch."""
-        return self._of_batch
-
     def measure(self) -> LayerCost:
         """Measure the memory of the layer on small blocks: of an edge, a source and a row, each by itself.
 
@@ -96,7 +93,8 @@ class TypedLayer:
             for num_edges in (_FEW, _EDGES)
         )
 
-    def _of_batch(self, batch: MiniBatch) -> Tensor:
+    def of_batch(self, batch: MiniBatch) -> Tensor:
+        """Compute the rows of a batch, see ComputeRows."""
         assert batch.x_by_type is not None, "the types of the graph are merged"
         dim = self.network.table_dim(self.number - 1)
         empty = torch.empty(0, dim)
@@ -120,3 +118,25 @@ class TypedLayer:
         with live:
             self._rows(rows, TypedLayerBlock(num_of, targets, lists))
         return live.peak_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypedSource:
+    """A layer that processes share; see LayerSource.
+
+    number, node_type, types: see TypedLayer. network: the network.
+    """
+
+    number: int
+    node_type: str
+    network: SharedNetwork[TypedNetwork]
+    types: TypeMap
+
+    @property
+    def layer(self) -> TypedLayer:
+        """See LayerSource."""
+        return TypedLayer(self.number, self.node_type, self.network.network, self.types)
+
+    def open(self) -> ComputeRows:
+        """See LayerSource."""
+        return self.layer.of_batch

@@ -33,9 +33,9 @@ class RelationPasses:
                 if len(key) == 3:
                     self._write_means(key)
                 else:
-                    name = self.steps.name(key)
+                    name, stays = self.steps.name(key), key[0] == 0 and self.steps.tables.given.stays(key[1])
                     with self.work.step(name, 0):
-                        self.work.write(self.steps, RelationStep(key), name)
+                        self.work.write(self.steps, RelationStep(key), name, stays=stays)
             for file in files[key]:
                 file.settle()
             self._drop(order.unused(order.after(key)))

@@ -43,6 +43,7 @@ from diskhop.predicting.streamed.tables import LayerTable
 from diskhop.predicting.streamed.workers import Share, WriteRows
 from diskhop.predicting.typed.relation_tables import MeansKey, RelationTables, RowsKey, TableKey
 from diskhop.predicting.typed.relations import RelationLayer
+from diskhop.runtime.jobs import Share as JobShare
 
 
 class RelationSums(NeighborSums):
@@ -93,6 +94,7 @@ class RelationSteps:
     files: the file of every table; of means, one per relation.
     plan: blocks and sizes.
     engine: I/O engine.
+    copy: what a worker process opens the same steps by (see jobs.py).
     """
 
     tables: RelationTables
@@ -100,9 +102,14 @@ class RelationSteps:
     files: Mapping[TableKey, Sequence[LayerTable]]
     plan: PassesPlan
     engine: Engine
+    copy: Callable[[JobShare], partial[RelationSteps]]
     # Memory of the blocks of a table of means, and the band that it has.
     _memory: tuple[MeansKey, BlockMemory] | None = field(init=False, default=None)
     _block: tuple[int, Block] | None = field(init=False, default=None)
+
+    def for_workers(self, share: JobShare) -> partial[RelationSteps]:
+        """See jobs.py."""
+        return self.copy(share)
 
     def output(self, step: RelationStep) -> Output:
         """See Steps."""

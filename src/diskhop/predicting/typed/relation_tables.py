@@ -16,6 +16,7 @@ from diskhop.dataset.type_map import EdgeEnds, MergedEdges, TypeMap
 from diskhop.nn.typed.network import TypedNetwork
 from diskhop.planning.predict_sizes import GraphCounts, table_bytes
 from diskhop.planning.predict_typed import RowsStep, SumsStep, TypedWork
+from diskhop.predicting.shared_network import SharedNetwork
 from diskhop.predicting.streamed.layers import HIDDEN, num_tiles
 from diskhop.predicting.streamed.row_step import KEPT
 from diskhop.predicting.table_order import TableOrder
@@ -34,15 +35,20 @@ class RelationTables:
     """The tables of some layers.
 
     dataset: the graph, with its types merged.
-    network: the network, in evaluation mode.
+    shared: the network, in evaluation mode.
     given: rows of types without features.
     wanted: numbers of the layers whose rows of the target type are wanted.
     """
 
     dataset: Dataset
-    network: TypedNetwork
+    shared: SharedNetwork[TypedNetwork]
     given: GivenRows
     wanted: frozenset[int]
+
+    @property
+    def network(self) -> TypedNetwork:
+        """The network."""
+        return self.shared.network
 
     @property
     def types(self) -> TypeMap:
@@ -75,7 +81,7 @@ class RelationTables:
 
     def first(self, node_type: str) -> FirstTable:
         """Return what table 0 of a node type is made of."""
-        return FirstTable(self.dataset, node_type, self.given, self.network)
+        return FirstTable(self.dataset, node_type, self.given, self.shared)
 
     def groups(self, key: RowsKey) -> dict[str, int]:
         """Return the columns of a table by name, with those that are kept for other uses."""

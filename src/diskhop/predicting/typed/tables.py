@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,18 @@ from diskhop.errors import BudgetError
 from diskhop.nn.typed.network import TypedNetwork
 from diskhop.planning.measure import disk_model
 from diskhop.plans import SampledPlan, StepPlan
-from diskhop.predicting.batched.batches import LayerRun, PlannedLayer, compute_layer, plan_layer
+from diskhop.predicting.batched.batches import LayerRun, PlannedLayer, plan_layer
 from diskhop.predicting.batched.identity import describe_module
+from diskhop.predicting.batched.layer_rows import compute_layer
 from diskhop.predicting.batched.layer_tables import LayerPlans
 from diskhop.predicting.batched.table_files import TableFiles
 from diskhop.predicting.disk import ALL_FREE, DiskSpace
 from diskhop.predicting.hop_rows import SomeColumns
 from diskhop.predicting.row_files import RANGE_BYTES, RowFile
 from diskhop.predicting.rows import RowTable
+from diskhop.predicting.shared_network import SharedNetwork
 from diskhop.predicting.typed.first_rows import FirstTable, GivenRows, digest_of
-from diskhop.predicting.typed.layers import TypedLayer
+from diskhop.predicting.typed.layers import TypedLayer, TypedSource
 from diskhop.predicting.typed.relations import sums_relations
 from diskhop.predicting.typed.streamed import TypedStreamedRun
 from diskhop.runtime.progress import Progress, silent
@@ -60,7 +61,7 @@ class TypedPrediction:
     """The tables of one network on one graph.
 
     dataset: the graph, with its types merged.
-    network: the network, in evaluation mode.
+    shared: the network, in evaluation mode.
     given: rows of types without features.
     fanouts: neighbours per layer and edge type, -1 for all.
     run_by: memory, threads and strategies.
@@ -70,7 +71,7 @@ class TypedPrediction:
     """
 
     dataset: Dataset
-    network: TypedNetwork
+    shared: SharedNetwork[TypedNetwork]
     given: GivenRows
     fanouts: Sequence[int]
     run_by: LayerRun
@@ -78,6 +79,11 @@ class TypedPrediction:
     space: DiskSpace = ALL_FREE
     progress: Progress = silent
     range_bytes: int = RANGE_BYTES
+
+    @property
+    def network(self) -> TypedNetwork:
+        """The network."""
+        return self.shared.network
 
     def run(self, wanted: Collection[int]) -> TypedTables:
         """Compute the wanted layers of the target type, once all of the work is known to fit the memory.
@@ -95,8 +101,9 @@ class TypedPrediction:
         with ExitStack() as held:
             for name, num_bytes in self.run_by.held.items():
                 held.enter_context(self.run_by.budget.reserve(name, num_bytes))
+            run = replace(self.run_by, held={})
             for each in missing:
-                self._compute(each, tables, planned)
+                self._compute(each, tables, planned, run)
                 tables.drop_made(tools, each)
         found = {number: self._result(tables.files[number, self.network.target], number) for number in wanted}
         return TypedTables(found, {self._layer(each).label: plan.plan for each, plan in planned.items()})
@@ -111,7 +118,7 @@ class TypedPrediction:
         run = self.run_by
         return TypedStreamedRun(
             dataset=self.dataset,
-            network=self.network,
+            shared=self.shared,
             given=self.given,
             wanted=frozenset(wanted),
             budget=run.budget,
@@ -157,24 +164,30 @@ class TypedPrediction:
     @property
     def _planning_run(self) -> LayerRun:
         # Tables of layers are no disks to measure before they have rows.
-        run = self.run_by
+        run = self.run_by.of_one_process
         return replace(run, disk=run.disk or disk_model(self.dataset, run.tools.engine.name))
 
     def _first(self, node_type: str) -> FirstTable:
-        return FirstTable(self.dataset, node_type, self.given, self.network)
+        return FirstTable(self.dataset, node_type, self.given, self.shared)
 
     def _layer(self, key: TypedKey) -> TypedLayer:
         return TypedLayer(*key, self.network, self._types)
 
-    def _compute(self, key: TypedKey, tables: TableFiles[TypedKey], planned: Mapping[TypedKey, PlannedLayer]) -> None:
+    def _compute(
+        self,
+        key: TypedKey,
+        tables: TableFiles[TypedKey],
+        planned: Mapping[TypedKey, PlannedLayer],
+        run: LayerRun,
+    ) -> None:
         """Write the missing rows of a table."""
         out, (number, node_type) = tables.files[key], key
         if number == 0:
-            self._first(node_type).compute(out, self.run_by, partial(self.progress, f"features ({node_type})"))
+            self._first(node_type).compute(out, run, self.progress)
             return
         layer = self._layer(key)
-        below, progress = self._below(layer, tables.files), partial(self.progress, layer.label)
-        compute_layer(below, planned[key], out, self.run_by, open_rows=layer.open, progress=progress)
+        below, source = self._below(layer, tables.files), TypedSource(number, node_type, self.shared, self._types)
+        compute_layer(below, planned[key], out, run, source, self.progress, layer.label)
 
     def _tables(self, wanted: Collection[int], folder: Path, done: Path) -> TableFiles[TypedKey]:
         """Return the tables that wanted ones of the target type need, layer by layer."""
@@ -219,8 +232,9 @@ class TypedPrediction:
                         planned[key] = self._plan_layer(key, tables, run, alike)
                 except BudgetError as error:
                     refusals.append(error)
-        if refusals:
-            raise max(refusals, key=lambda error: error.smallest_bytes or 0)
+        with self.run_by.refusals_of_all():
+            if refusals:
+                raise max(refusals, key=lambda error: error.smallest_bytes or 0)
         return planned
 
     def _plan_layer(

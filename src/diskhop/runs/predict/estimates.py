@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from diskhop.disk.model import DiskModel
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.prepare import plan_tables
 from diskhop.hops.spec import PropagationSpec
+from diskhop.planning.options import describe_division
 from diskhop.planning.passes_plan import PassesPlan
 from diskhop.plans import PlannedSteps, StepPlan
 from diskhop.predicting.batched.layer_tables import LayerPlans
@@ -44,16 +45,6 @@ class OutputPlan(PlannedSteps):
         totals = {"seconds": self.seconds, "bytes_read": self.bytes_read, "bytes_written": self.bytes_written}
         return {**asdict(self), **totals}
 
-    def with_processes(self, count: int) -> OutputPlan:
-        """Return the plan with a reason if it takes one process only, of some."""
-        if count == self.num_processes:
-            return self
-        alone = (
-            f"1 of {count} processes computes with all of the memory: only layers of sage, gcn and gat with all "
-            "neighbours, without edge weights, are shared out"
-        )
-        return replace(self, reasons=(*self.reasons, alone))
-
 
 def plan_of_passes(plan: PassesPlan) -> OutputPlan:
     """Return the plan of layers whose lists are streamed."""
@@ -68,8 +59,8 @@ def plan_of_passes(plan: PassesPlan) -> OutputPlan:
     )
 
 
-def plan_of_layers(layers: LayerPlans) -> OutputPlan:
-    """Return the plan of layers in sampled batches."""
+def plan_of_layers(layers: LayerPlans, processes: int) -> OutputPlan:
+    """Return the plan of layers in sampled batches. processes: of this machine, which share its memory."""
     steps, reasons = list(layers.first), []
     for name, plan in layers.plans.items():
         predicted = plan.predicted
@@ -89,7 +80,8 @@ def plan_of_layers(layers: LayerPlans) -> OutputPlan:
         work_bytes=layers.work_bytes,
         result_bytes=layers.result_bytes,
         reserved=largest,
-        reasons=tuple(reasons),
+        reasons=(*reasons, *_division(largest, processes)),
+        num_processes=processes,
     )
 
 
@@ -102,23 +94,37 @@ def plan_hops(
     threads: int,
     disk: DiskModel,
     rows_bytes: int,
+    processes: int,
 ) -> OutputPlan:
     """Plan hop tables of all nodes, unless they exist, and one pass of the model over them.
 
-    scratch: folder of the tables; None: DATASET/derived. rows_bytes: bytes of the model's outputs. Raises ConfigError,
-    BudgetError.
+    scratch: folder of the tables; None: DATASET/derived. rows_bytes: bytes of the model's outputs. processes: of this
+    machine, which share budget and threads. Raises ConfigError, BudgetError.
     """
-    task, plan = plan_tables(dataset, spec, budget, threads=threads, disk=disk)
+    task, plan = plan_tables(dataset, spec, budget, threads=threads, disk=disk, processes=processes)
     seconds = disk.sequential_seconds(task.result_bytes, rows_bytes)
     model = StepPlan(name="model", bytes_read=task.result_bytes, bytes_written=rows_bytes, seconds=seconds)
     tables = find_hop_tables(dataset, spec, None if scratch is None else Path(scratch), budget)
     if tables is not None:
         reasons = (f"Hop tables: {tables.path}, which exist",)
-        return OutputPlan(steps=(model,), work_bytes=rows_bytes, result_bytes=rows_bytes, reserved={}, reasons=reasons)
+        return OutputPlan(
+            steps=(model,),
+            work_bytes=rows_bytes,
+            result_bytes=rows_bytes,
+            reserved={},
+            reasons=reasons,
+            num_processes=processes,
+        )
     return OutputPlan(
         steps=(*plan.steps, model),
         work_bytes=max(plan.work_bytes, plan.result_bytes + rows_bytes),
         result_bytes=rows_bytes,
         reserved=plan.reserved,
-        reasons=(f"Hop tables: {plan}",),
+        reasons=(f"Hop tables: {plan}", *_division(plan.reserved, processes)),
+        num_processes=processes,
     )
+
+
+def _division(reserved: Mapping[str, int], processes: int) -> tuple[str, ...]:
+    """Say in one line how processes of a machine divide its memory; () for one process."""
+    return () if processes == 1 else (describe_division(reserved, (), processes),)

@@ -132,7 +132,7 @@ def plan_prediction(
     output_run.require_memory(wanted)
     return PredictionPlan(
         model=classifier.config.model,
-        outputs=output_run.plan(wanted).with_processes(processes),
+        outputs=output_run.plan(wanted),
         rows=sizes.count,
         files_bytes=sizes.disk_bytes(config.format),
         memory_bytes=budget.total_bytes,

@@ -33,6 +33,7 @@ from diskhop.predicting.hop_rows import HopRows
 from diskhop.predicting.predict import predict_modules
 from diskhop.predicting.row_files import RANGE_BYTES
 from diskhop.predicting.rows import RowTable
+from diskhop.predicting.shared_network import SharedNetwork
 from diskhop.predicting.streamed.run import StreamedRun
 from diskhop.predicting.typed.streamed import TypedStreamedRun
 from diskhop.predicting.typed.tables import TypedPrediction
@@ -153,9 +154,9 @@ class OutputRun:
             numbers = _layers_of(config, wanted)
             if opened.is_streamed and not wanted.fanout:
                 return plan_of_passes(opened.streamed(numbers, self.later).plan())
-            return plan_of_layers(opened.plan(numbers))
+            return plan_of_layers(opened.plan(numbers), self.tools.processes_per_machine)
         if isinstance(config, HopConfig):
-            self._hop_network(config)
+            self._build_hops(config)()
             rows_bytes = 4 * self.dataset.num_nodes * (self.classifier.num_outputs + _hidden_dim(config, wanted))
             return plan_hops(
                 self.dataset,
@@ -165,6 +166,7 @@ class OutputRun:
                 threads=self.threads,
                 disk=self._disk,
                 rows_bytes=rows_bytes,
+                processes=self.tools.processes_per_machine,
             )
         network, wanted = self._network(config), self._in_batches(wanted)
         if not wanted.fanout:
@@ -183,7 +185,7 @@ class OutputRun:
         layers = Prediction(
             self._with_features(config), model, fanouts, run, work, RANGE_BYTES, self.progress, self.space
         )
-        return plan_of_layers(layers.plan({wanted.layer} - {0}))
+        return plan_of_layers(layers.plan({wanted.layer} - {0}), self.tools.processes_per_machine)
 
     def key(self, wanted: Wanted) -> str:
         """Return a text that differs wherever a byte of the outputs may."""
@@ -223,6 +225,7 @@ class OutputRun:
             progress=self.progress,
             tools=self.tools,
             edge_weights=self.classifier.config.edge_weights == USE,
+            build=self._build(self.classifier.config),
         )
         plans = {f"layer {number}": plan.to_dict() for number, plan in found.plans.items()}
         steps = [{"step": "layers", "seconds": time.perf_counter() - started}]
@@ -253,7 +256,9 @@ class OutputRun:
         )
 
     def _of_hops(self, config: HopConfig, wanted: Wanted, work: WorkFolder) -> OutputTables:
-        network = self._hop_network(config)
+        build = self._build_hops(config)
+        network = build()
+        self.classifier.load_into(network)
         propagated = propagate(
             self.dataset,
             _spec_of(config),
@@ -263,24 +268,27 @@ class OutputRun:
             threads=self.threads,
             engine=self.tools.engine,
             progress=self.progress,
+            executor=self.tools.executor or "",
             on_plan=lambda plan: self.on_plan(str(plan)),
             injector=self.tools.injector,
         )
         tables, started = propagated.tables, time.perf_counter()
+        key, num_outputs, hidden = self.key(wanted), self.classifier.num_outputs, _hidden_dim(config, wanted)
+        which = hops_read(config.model, tables.num_tables)
         rows = HopRows(
             dataset=self.dataset,
             tables=tables,
-            which=hops_read(config.model, tables.num_tables),
-            network=network,
+            which=(which.start, which.stop),
+            network=SharedNetwork(network.eval(), build),
+            num_outputs=num_outputs,
+            hidden_dim=hidden,
             budget=self.budget,
-            threads=self.threads,
-            tools=self.tools,
-            progress=self.progress,
+            threads=max(1, self.threads // self.tools.processes_per_machine),
         )
-        key, num_outputs, hidden = self.key(wanted), self.classifier.num_outputs, _hidden_dim(config, wanted)
         rows_bytes = 4 * self.dataset.num_nodes * (num_outputs + hidden)
         self.space.require(work, rows_bytes, rows_bytes)
-        found = rows.compute(work.stage("outputs", key), work.stage("outputs-done", key), hidden, num_outputs)
+        folders = work.stage("outputs", key), work.stage("outputs-done", key)
+        found = rows.compute(*folders, self.tools, self.progress)
         steps = [*propagated.steps, {"step": "model", "seconds": time.perf_counter() - started}]
         return OutputTables(found["logits"], found.get("embedding"), {"tables": str(tables.path)}, steps)
 
@@ -294,12 +302,11 @@ class OutputRun:
         dims = self.classifier.schema.feature_dim, self.classifier.num_outputs
         return partial(build_model, self._with_products(config), *dims)
 
-    def _hop_network(self, config: HopConfig) -> HopNetwork:
+    def _build_hops(self, config: HopConfig) -> Callable[[], HopNetwork]:
+        """Return what makes the network of a hop model with random weights, also in another process."""
         schema, num_tables = self.classifier.schema, len(config.operators) * config.hops + 1
-        num_read = len(hops_read(config.model, num_tables))
-        network = build_hop_model(self._with_products(config), schema.feature_dim, num_read, schema.num_outputs)
-        self.classifier.load_into(network)
-        return network.eval()
+        dims = schema.feature_dim, len(hops_read(config.model, num_tables)), schema.num_outputs
+        return partial(build_hop_model, self._with_products(config), *dims)
 
     def _streamed(self, network: Network, wanted: Wanted) -> StreamedRun:
         assert isinstance(self.classifier.config, SampledConfig)

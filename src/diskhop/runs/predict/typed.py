@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from diskhop.embedding.rows.versions import RowsOfVersion, version_path
 from diskhop.nn.typed.embeddings import VALUES
 from diskhop.predicting.batched.batches import LayerRun
 from diskhop.predicting.disk import DiskSpace
+from diskhop.predicting.shared_network import SharedNetwork
 from diskhop.predicting.typed.first_rows import GivenRows
 from diskhop.predicting.typed.tables import TypedPrediction
 from diskhop.run_files import LEARNED_FOLDER
@@ -45,14 +47,15 @@ def open_typed(
     merging = replace(config, engine=run_by.tools.engine.name, threads=run_by.threads, scratch=scratch)
     merged = merge_types(dataset, merging, run_by.budget, progress)
     types = types_of_run(merged, config)
-    network = make_network(types, config, (config.target,), classifier.num_outputs)
+    build = partial(make_network, types, config, (config.target,), classifier.num_outputs)
+    network = build()
     classifier.load_into(network, "network.")
     engine = run_by.tools.engine
     given = GivenRows({name: _learned(classifier, types, name, engine) for name in types.learned}, types.made)
     fanouts = list(fanout or (ALL_NEIGHBORS,)) * (1 if len(fanout) == config.layers else config.layers)
     return TypedPrediction(
         dataset=merged,
-        network=network.eval(),
+        shared=SharedNetwork(network.eval(), build),
         given=given,
         fanouts=fanouts,
         run_by=replace(run_by, held={"learned features": given.learned_bytes}),

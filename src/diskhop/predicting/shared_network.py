@@ -6,26 +6,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from diskhop.io.atomic import destination_errors
-from diskhop.nn.layers.network import Network
 from diskhop.runtime.jobs import Share
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SharedNetwork:
+class SharedNetwork(Generic[ModuleT]):
     """A network with its weights.
 
     network: the network, in evaluation mode.
     build: makes it with other weights, in any process (see plain.py); None: it stays in this one.
     """
 
-    network: Network
-    build: Callable[[], Network] | None = None
+    network: ModuleT
+    build: Callable[[], ModuleT] | None = None
 
-    def for_workers(self, share: Share) -> partial[SharedNetwork]:
+    def for_workers(self, share: Share) -> partial[SharedNetwork[ModuleT]]:
         """See jobs.py: weights go through a file."""
         if self.build is None:
             raise TypeError("a network that only this process can build")
@@ -35,7 +38,7 @@ class SharedNetwork:
         return partial(_build_again, self.build, path)
 
 
-def _build_again(build: Callable[[], Network], path: Path) -> SharedNetwork:
+def _build_again(build: Callable[[], ModuleT], path: Path) -> SharedNetwork[ModuleT]:
     network = build()
     network.load_state_dict(load_file(path))
     return SharedNetwork(network.eval(), build)
