@@ -11,8 +11,9 @@ import pytest
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.runs.embedding.evaluate import evaluate_embeddings
+from diskhop.runs.evaluate.run import evaluate_run
 from tests.embedding import OPTIONS, committed_bytes, small_triples
-from tests.ranks import RanksJob, folders_of, run_jobs
+from tests.ranks import Call, RanksJob, call_in_ranks, call_of, folders_of
 
 # Two ranks of two groups of two partitions, three of which are in memory.
 RANKS_OPTIONS: dict[str, Any] = {**OPTIONS, "partitions": 8, "threads": 2}
@@ -31,6 +32,12 @@ def job(dataset: Dataset, out: Path, ranks: int = 2, **changes: Any) -> RanksJob
 def result_of(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((out / "result.json").read_text())
     return found
+
+
+def metrics(run: Path) -> dict[str, float]:
+    """The metrics of all test edges, as each rank has them."""
+    found = evaluate_run(run)
+    return {name: found[name] for name in ("mrr", "mean_rank", "hits_at_1", "hits_at_10", "auc")}
 
 
 def test_ranks_train_every_edge_once_and_the_same_bits_however_partitions_move(
@@ -54,15 +61,20 @@ def test_ranks_train_every_edge_once_and_the_same_bits_however_partitions_move(
         # The options of a run that is resumed are its own.
         options = {name: wrong.options[name] for name in ("dataset", "resume")} if is_resumed else wrong.options
         jobs.append(RanksJob(wrong.ranks, options, wrong.outs, command="embed"))
-    errors = run_jobs(jobs)
+    calls = [*map(call_of, jobs), *(Call(count, metrics, (outs["one"],)) for count in (2, 3))]
+    *errors, in_two, in_three = call_in_ranks(calls)
     assert [each for found in errors[: len(cases)] for each in found if each] == []
     assert committed_bytes(outs["one"]) == committed_bytes(outs["more commits"])
     for name, out in outs.items():
         result = result_of(out)
         assert result["epochs"][-1]["loss"] < result["epochs"][0]["loss"], name
-        assert evaluate_embeddings(out)["mrr"] == pytest.approx(result["test"]["mrr"], abs=1e-12)
+        assert evaluate_embeddings(out)["mrr"] == result["test"]["mrr"]
         assert not (out / "edges").exists()
         assert not any(Path(each).exists() for each in folders_of(out)[1:])
+    # Ranks of edges are shared out, too, with the bits of one process.
+    alone = metrics(outs["one"])
+    assert alone.keys() >= {"mrr", "mean_rank", "hits_at_10", "auc"}
+    assert (in_two, in_three) == ([alone] * 2, [alone] * 3)
     for found, (name, (_, message)) in zip(errors[len(cases) :], refused.items(), strict=True):
         assert re.search(message, found[0]), found
         assert not (module_folder / f"no {name}").exists()

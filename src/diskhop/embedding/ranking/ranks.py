@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -55,13 +56,13 @@ def summarize_ranks(ranks: list[Ranks], ties: str) -> Mapping[str, float]:
     """Return the metrics of result.json: mrr, mean_rank, hits_at_k and auc, over all edges.
 
     auc is the share of pairs of an edge and a candidate in which the edge scores higher; ties count half.
-    ties: key in TIES.
+    ties: key in TIES. No value depends on the order of the edges: counts and halves add up exactly.
     """
     above, tied, candidates = (torch.cat([getattr(each, name) for each in ranks]) for name in Ranks.__slots__)
     positions = TIES[ties](above, tied)
     below = candidates - above - tied.double() / 2
     return {
-        "mrr": float(positions.reciprocal().mean()),
+        "mrr": math.fsum(positions.reciprocal().tolist()) / max(1, len(positions)),
         "mean_rank": float(positions.mean()),
         **{f"hits_at_{k}": float((positions <= k).double().mean()) for k in HITS_AT},
         "auc": float((below.sum() / candidates.sum()) if candidates.sum() else 1.0),

@@ -22,6 +22,7 @@ from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.step.draws import draw_candidates
 from diskhop.errors import ConfigError
 from diskhop.nn.reproducible import reproducible
+from diskhop.planning.embeddings.partitions import config_of_rank
 from diskhop.planning.embeddings.size import embed_size
 from diskhop.run_files import EMBEDDING
 from diskhop.runs.distributed import Group
@@ -62,21 +63,23 @@ def evaluate_embeddings(
     part: str = "test",
     memory: int | str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    group: Group | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Rank edges by a run's last commit; returns MRR and other values, with the protocol, memory and the run.
 
     part: 'test' or 'valid'.
     memory: bytes or a size such as '2GB'; default: the run's.
-    progress: called with edges done and in total.
+    progress: called with edges done and in total, of this process.
+    group: processes that each rank a share, in their share of a machine's memory and threads; all get the same values.
     options: options of EmbedConfig such as eval_candidates and threads; default: the run's.
     Raises ConfigError, BudgetError, TrainingError.
     """
     require_known("part", part, PARTS)
     opened = open_run(run)
     given = check_options({**options, **parse_sizes(memory=memory)}, "evaluation", (EmbedConfig,))
-    config = replace(opened.config, evaluate=True, **given)
-    budget = Budget(config.memory_bytes)
+    whole, group = replace(opened.config, evaluate=True, **given), group or Group()
+    config, budget = config_of_rank(whole, group.ranks), Budget(whole.memory_bytes, group.ranks.local_count)
     size = embed_size(opened.dataset, config)
     wanted = {"measuring": size.measure_bytes, "edges as they are read": size.block_bytes}
     budget.require(wanted)
@@ -89,6 +92,6 @@ def evaluate_embeddings(
         edges = parts.test if part == "test" else parts.valid
         if edges is None:
             raise ConfigError(f"{opened.dataset.path}: has no {part} edges, and the run left none out of training")
-        measured = evaluate_by(config, opened.reader, parts, edges, progress, Group())
+        measured = evaluate_by(config, opened.reader, parts, edges, progress, group)
     described = describe_run(EMBEDDING, opened.dataset, config.model, config.seed)
     return {**described, "run": str(opened.path), "part": part, **measured, **measure_memory(before_bytes, budget)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +18,7 @@ from diskhop.io.engine import open_engine
 from diskhop.predicting.disk import ALL_FREE
 from diskhop.predicting.rows import RowTable
 from diskhop.run_files import CONFIG_FILE, EMBEDDING, EVALUATION_FILE, LINK_RUN, read_kind
+from diskhop.runs.distributed import open_group
 from diskhop.runs.embedding.evaluate import evaluate_embeddings
 from diskhop.runs.evaluate.classifier import evaluate_classifier
 from diskhop.runs.links.evaluate import evaluate_links
@@ -24,7 +26,9 @@ from diskhop.runs.nodes.opened import OpenClassifier
 from diskhop.runs.predict.tables import OutputRun
 from diskhop.runs.predict.wanted import Wanted
 from diskhop.runs.rank_tasks import TaskPlace, in_ranks
+from diskhop.runs.shares import require_whole_machines
 from diskhop.runtime.progress import Progress, silent
+from diskhop.runtime.ranks import read_ranks
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 
 # Options that both kinds of runs have.
@@ -47,7 +51,7 @@ def evaluate_run(
 
     A node classifier is measured on every part of the split by its outputs for all nodes with all neighbours; the
     result is also in RUN/evaluation.json. A link model is measured on all held-out edges; see evaluate_links().
-    Embeddings rank the edges of a part.
+    Embeddings rank the edges of a part, of which processes that torchrun started take equal shares.
 
     dataset: of a node classifier, the labelled dataset to measure on; default: the run's own.
     part: train, valid or test of a node classifier, default all of them; test (default) or valid of embeddings.
@@ -61,6 +65,15 @@ def evaluate_run(
     def evaluate(place: TaskPlace) -> dict[str, Any]:
         return _evaluate(run, dataset, part, memory, place, progress, given)
 
+    if _kind_of(Path(run)) == EMBEDDING:
+        if executor or workers is not None:
+            raise ConfigError(f"{run}: embeddings have no tasks; use --processes, and remove --executor and --workers")
+        if dataset is not None:
+            raise ConfigError(f"{run}: holds embeddings, which are of their own dataset; remove --dataset")
+        show = partial(progress, "ranking edges")
+        with open_group(read_ranks(os.environ)) as group:
+            require_whole_machines(group)
+            return evaluate_embeddings(run, part=part or "test", memory=memory, progress=show, group=group, **given)
     return in_ranks(evaluate, executor, workers)
 
 
@@ -73,9 +86,9 @@ def _evaluate(
     progress: Progress,
     given: dict[str, Any],
 ) -> dict[str, Any]:
-    """Measure a run, with tasks in a place."""
+    """Measure a run of a model, with tasks in a place."""
     kind = _kind_of(Path(run))
-    if kind in (LINK_RUN, EMBEDDING) and not place.is_here:
+    if kind == LINK_RUN and not place.is_here:
         raise ConfigError(
             f"{run}: edges are ranked in one process; start it without torchrun, and remove --processes, --executor "
             "and --workers"
@@ -88,11 +101,6 @@ def _evaluate(
             raise ConfigError(f"{_flag(unknown[0])} has no effect on links, whose edges are all measured; remove it")
         memory = given.pop("memory_bytes", memory)
         return evaluate_links(run, part=part, memory=memory, progress=progress, **given)
-    if kind == EMBEDDING:
-        if dataset is not None:
-            raise ConfigError(f"{run}: holds embeddings, which are of their own dataset; remove --dataset")
-        show = partial(progress, "ranking edges")
-        return evaluate_embeddings(run, part=part or "test", memory=memory, progress=show, **given)
     for name in given:
         if name not in _SHARED:
             raise ConfigError(f"{_flag(name)} is for runs of 'diskhop embed', and {run} is none; remove it")
