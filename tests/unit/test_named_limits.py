@@ -105,6 +105,23 @@ def test_the_smallest_budget_for_a_named_cache_of_lists_works(dataset: Dataset, 
         assert plan.topology_cache_bytes in (0, cache_bytes)
 
 
+def test_the_smallest_budget_has_room_for_choosing_rows_to_pin(
+    dataset: Dataset, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a graph of a hundred times as many nodes, where that takes more than anything else."""
+    monkeypatch.setattr("diskhop.planning.store_plan.COUNTING_BYTES_PER_NODE", 2400)
+    wished = replace(workload, store="static", pinned="accesses", sizes=measure_batches(dataset, workload.seed_sets, 0))
+    for cache_bytes, num_processes in product((None, 1, 100_000), (1, 3)):
+        named = replace(wished, neighbor_cache_bytes=cache_bytes)
+        with pytest.raises(BudgetError, match="counting accesses") as refused:
+            choose_plan(dataset, named, Budget(1, num_processes), DISK)
+        assert refused.value.smallest_bytes is not None
+        budget = Budget(refused.value.smallest_bytes, num_processes)
+        plan = choose_plan(dataset, named, budget, DISK)
+        wanted = {name: plan.reserved.get(name, 0) for name in ("topology", "sampling")}
+        budget.require({**wanted, "counting accesses": 2400 * dataset.num_nodes + plan.batch_bytes}, plan.shared)
+
+
 def test_lists_on_the_disk_are_predicted_to_be_read(dataset: Dataset, workload: Workload) -> None:
     predicted = []
     for cache_bytes in (None, 100_000):

@@ -35,7 +35,7 @@ from diskhop.sampling.cached_topology import list_bytes
 from diskhop.sampling.samplers import lists_of
 from diskhop.stores.in_flight import MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
-from diskhop.stores.room import NamedLists, StoreRoom
+from diskhop.stores.room import CHOOSING, NamedLists, StoreRoom
 from diskhop.stores.scanning import BYTES_PER_ROW_TO_JOIN
 from diskhop.stores.stores import store_kind
 from diskhop.system.memory import buffer_bytes, default_threads
@@ -194,6 +194,9 @@ class _StorePlanning:
         if wishes.cache_bytes is not None and "cache" not in self._kind.shares:
             wishes = replace(wishes, cache_bytes=wishes.cache_bytes // self._budget.num_processes)
         sizes, workload = self._sizes, self._workload
+        smallest = self._smallest_of_sampling()
+        counting_bytes = COUNTING_BYTES_PER_NODE * self._dataset.num_nodes + smallest["sampling"]
+        choosing = {**workload.also_held, CHOOSING: counting_bytes} if self._chooses_rows else None
         room = self.room = StoreRoom(
             self._budget,
             sizes,
@@ -201,10 +204,11 @@ class _StorePlanning:
             self._reasons,
             rows_bytes=rows_bytes(self._dataset, sizes.node_ids, sizes.num_nodes),
             added_bytes=workload.values.of(sizes.num_nodes, sizes.most_edges),
-            reserved=self._smallest_of_sampling(),
+            reserved=smallest,
             sampling_threads=self._sampling_threads,
             take_lists=self._take_lists,
             lists=self._named_lists(),
+            choosing=choosing,
             shared=self._kind.shares | workload.held_once,
         )
         if self._table is None:
@@ -219,18 +223,26 @@ class _StorePlanning:
             )
         if not self.ordered:
             room.reasons.append("Batches arrive out of order (results vary between runs; use --ordered to prevent it)")
-        pinned = workload.pinned or PINNED[0]
-        is_counted = bool(self._device_rows) or counts_accesses(self._dataset, self._kind.name, pinned)
-        if workload.prepared is None and is_counted:
-            # Accesses are counted when nothing but the lists is in memory.
-            counting_bytes = COUNTING_BYTES_PER_NODE * self._dataset.num_nodes
-            counting_bytes += room.reserved["sampling"] + room.in_flight.batch_bytes
-            if places := place_on(self._table, self._kind, share, self._device_rows):
-                counting_bytes += PLACING_BYTES_PER_ROW * places.num_rows
-            names = ("topology", *(column.label for column in self.files.columns))
-            lists = {name: room.reserved.get(name, 0) for name in names}
-            self._budget.require({**workload.also_held, **lists, "counting accesses": counting_bytes}, room.shared)
+        places = place_on(self._table, self._kind, share, self._device_rows)
+        if places is not None:
+            self._require_placing(places.num_rows)
         return share
+
+    def _require_placing(self, num_rows: int) -> None:
+        """Raise BudgetError if rows for a device cannot be chosen: how many it takes is known once a share is."""
+        room, names = self.room, ("topology", *(column.label for column in self.files.columns))
+        choosing_bytes = COUNTING_BYTES_PER_NODE * self._dataset.num_nodes + PLACING_BYTES_PER_ROW * num_rows
+        choosing_bytes += room.reserved["sampling"] + room.in_flight.batch_bytes
+        lists = {name: room.reserved.get(name, 0) for name in names}
+        self._budget.require({**self._workload.also_held, **lists, CHOOSING: choosing_bytes}, room.shared)
+
+    @property
+    def _chooses_rows(self) -> bool:
+        """Whether accesses are counted to choose rows to pin, when nothing but the lists is in memory."""
+        if self._workload.prepared is not None or self._table is None:
+            return False
+        pinned = self._workload.pinned or PINNED[0]
+        return bool(self._device_rows) or counts_accesses(self._dataset, self._kind.name, pinned)
 
     def _smallest_of_sampling(self) -> dict[str, int]:
         """Bytes that sampling needs at least, by name."""

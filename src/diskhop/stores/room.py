@@ -23,6 +23,8 @@ from diskhop.system.memory import buffer_bytes
 # there (32 MiB is a quarter slower; see docs/log.md).
 STAGING_BYTES = 8 << 20
 SMALLEST_STAGING_BYTES = 4 << 20
+# Name of the memory in which rows to pin are chosen.
+CHOOSING = "counting accesses"
 
 # (table, cached rows, rows of a large batch) -> bytes that a store holds, by name
 Reserves = Callable[[Table, int, int], Mapping[str, int]]
@@ -99,6 +101,7 @@ class StoreRoom:
         sampling_threads: int,
         take_lists: Callable[[StoreRoom], None],
         lists: NamedLists | None = None,
+        choosing: Mapping[str, int] | None = None,
         shared: Collection[str] = (),
     ) -> None:
         """Divide what a budget has left.
@@ -107,6 +110,8 @@ class StoreRoom:
         reserved: bytes that every store needs, by name.
         take_lists: called once the smallest reservations are made; takes memory for neighbour lists.
         lists: memory that it takes at least, if the user has named it.
+        choosing: bytes by name while rows to pin are chosen, besides lists and a batch, which CHOOSING gets; None where
+            none are. Nothing else is in memory then.
         shared: see above.
         """
         self.sizes = sizes
@@ -123,6 +128,7 @@ class StoreRoom:
         self._batch_bytes = self.block_bytes + rows_bytes
         self._take_lists = take_lists
         self._lists = lists or NamedLists({}, frozenset())
+        self._choosing = choosing
         self._names: tuple[str, ...] = ()
         self.in_flight: BatchesInFlight
 
@@ -175,9 +181,9 @@ class StoreRoom:
         self.reserved.update(smallest)
         self.reserved["mini-batches in flight"] = self.in_flight.num_bytes
         self.reserved["staging"] = SMALLEST_STAGING_BYTES
-        self._require(self.reserved)
+        self._require(self.reserved, self.in_flight.batch_bytes)
         # Lists come first, because every batch draws from them; wide staging keeps the disk busy.
-        self._take_lists(self)
+        self._divide_lists(self.in_flight.batch_bytes)
         more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, self.left_bytes)
         self.take("staging", more_bytes & ~(SMALLEST_STAGING_BYTES - 1))
 
@@ -186,15 +192,36 @@ class StoreRoom:
 
         Raises BudgetError, naming the smallest budget that works.
         """
-        self._require({**self.reserved, "feature stores": num_bytes})
-        self._take_lists(self)
+        self._require({**self.reserved, "feature stores": num_bytes}, self._batch_bytes)
+        self._divide_lists(self._batch_bytes)
 
-    def _require(self, smallest: Mapping[str, int]) -> None:
-        """Note what bytes by name leave. Raises BudgetError if they do not fit together with named memory for lists."""
-        lists = self._lists
-        with_lists = {**smallest, **{name: smallest.get(name, 0) + more for name, more in lists.reserves.items()}}
-        self._budget.require(with_lists, self.shared | lists.shared)
+    def _require(self, smallest: Mapping[str, int], batch_bytes: int) -> None:
+        """Note what bytes by name leave. Raises BudgetError if they do not fit together with named memory for lists.
+
+        batch_bytes: bytes of a batch. Choosing rows to pin must fit, too.
+        """
+        lists, shared = self._lists, self.shared | self._lists.shared
+        phases = [
+            {**phase, **{name: phase.get(name, 0) + more for name, more in lists.reserves.items()}}
+            for phase in (smallest, self._chosen_by(batch_bytes))
+        ]
+        self._budget.require(max(phases, key=lambda phase: self._budget.needed_by(phase, shared)), shared)
         self._left_bytes = self._budget.left_after(smallest, self.shared)
+
+    def _divide_lists(self, batch_bytes: int) -> None:
+        """Take memory for lists, of which choosing rows to pin needs some. batch_bytes: of a batch."""
+        left_bytes = self._budget.left_after(self._chosen_by(batch_bytes), self.shared)
+        kept_bytes = max(0, self._left_bytes - left_bytes)
+        self._left_bytes -= kept_bytes
+        self._take_lists(self)
+        self._left_bytes += kept_bytes
+
+    def _chosen_by(self, batch_bytes: int) -> dict[str, int]:
+        """Return the bytes by name while rows to pin are chosen, without lists."""
+        found = dict(self._choosing or {})
+        if found:
+            found[CHOOSING] += batch_bytes
+        return found
 
     def adopt(self, parts: Sequence[StoreRoom]) -> None:
         """Add up the batches in flight and the staging of the stores of node types, which divided require_parts()."""
