@@ -118,7 +118,7 @@ def test_ranks_make_the_bytes_of_one_process(run: Path, module_folder: Path) -> 
 
 @pytest.mark.slow
 def test_ranks_make_the_bytes_of_one_process_for_every_model(run: Path, module_folder: Path) -> None:
-    """Of rows in two ranges, which each rank writes one of."""
+    """Each rank writes one of two ranges of rows."""
     folder, graph = module_folder / "models", open_classifier(run).dataset_path
     options: dict[str, Any] = {"batch_size": 100, "engine": "threads", "memory": "300MB", "threads": 2, "hidden": 32}
     train(graph, out=folder / "sign", model="sign", hops=2, epochs=1, **options)
