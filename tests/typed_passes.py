@@ -78,7 +78,7 @@ def make_relations(folder: Path, counts: dict[str, int], num_edges: int, hidden:
 def build_relation_network(
     graph: Relations, model: str, num_outputs: int, hidden: int, **options: Any
 ) -> Callable[[], TypedNetwork]:
-    """What makes a network with torch's parameters, in any process."""
+    """Return a function that makes a network with torch's parameters, in any process."""
     types = graph.dataset.types
     assert types is not None
     schema = TypedSchema(
