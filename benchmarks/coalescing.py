@@ -73,7 +73,7 @@ def sample_batches(dataset: Dataset, seed_set: SeedSet, num_batches: int) -> lis
 
 def measure(dataset: Dataset, name: str, device: DiskModel, num_batches: int, repeats: int) -> list[Gap]:
     """Read every batch with every gap, `repeats` times."""
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     workload = WORKLOADS[name]
     seed_set = workload.seed_set(dataset)

@@ -74,7 +74,7 @@ class Setting:
 
     def in_memory_bytes(self, dataset: Dataset) -> int:
         """Return the budget of a run that keeps the table in memory."""
-        table = dataset.features()
+        table = dataset.feature_table()
         assert table is not None
         return self.memory_bytes + table.num_rows * table.row_bytes
 
@@ -178,7 +178,7 @@ Moved = tuple[Tensor, Any, Tensor]
 def train_in_memory(setting: Setting, threads: int, on_device: bool, stages: dict[str, float]) -> None:
     """Train on batches of the `memory` store: moved by .to(device), or with all features in the device's memory."""
     dataset, device = setting.dataset, torch.device(setting.device)
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     with _open_loader(
         setting,
@@ -208,7 +208,7 @@ def train_pyg(setting: Setting, num_workers: int, on_device: bool, stages: dict[
     from torch_geometric.nn import GraphSAGE
 
     dataset, device = setting.dataset, torch.device(setting.device)
-    files, table = dataset.topology, dataset.features()
+    files, table = dataset.topology, dataset.feature_table()
     labels, train_ids = dataset.label_rows(), dataset.split_rows("train")
     assert table is not None
     assert labels is not None

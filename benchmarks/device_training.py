@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     workload = WORKLOADS["W"]
     scale = num_nodes / workload.num_nodes
     dataset = find_graph(num_nodes, options.dir)
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     setting = Setting(
         path=dataset.path,

@@ -189,7 +189,7 @@ def caches_bytes(dataset: Dataset, case: Case) -> int:
 
 def _feature_cache_bytes(dataset: Dataset, case: Case, wanted: Workload) -> int:
     """Compute the bytes of cached rows: the share, less that of its id map; at least one row."""
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     one, all_rows = (sum(belady_reserves(table, rows, 1).values()) for rows in (1, table.num_rows))
     bytes_per_row = math.ceil((all_rows - one) / (table.num_rows - 1))

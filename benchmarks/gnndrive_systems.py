@@ -153,7 +153,7 @@ def _as_given(plan: SampledPlan, case: Case, num_nodes: int) -> SampledPlan:
 
 def _plan_marius(dataset: Dataset, case: Case, wanted: Workload, device: DiskModel) -> SampledPlan:
     """Plan with the store `static` the memory of the partition buffer."""
-    train_ids, table = dataset.split_rows("train"), dataset.features()
+    train_ids, table = dataset.split_rows("train"), dataset.feature_table()
     assert train_ids is not None
     assert table is not None
     seed_set = train_seed_set(_train_config(case, dataset.num_nodes), NodeRows(train_ids), dataset.num_nodes)
@@ -170,7 +170,7 @@ def partitions_of(num_nodes: int) -> Partitions:
 def _with_buffer(dataset: Dataset, plan: SampledPlan, case: Case) -> SampledPlan:
     """Return the plan with a multiple of the smallest buffer: one batch for the model and one for each extractor."""
     extractors = case.extractors or LEAST_EXTRACTORS
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     rows = min(case.buffer * (extractors + 1) * plan.batch_rows, table.num_rows)
     reserves = shared_reserves(table, rows, plan.batch_rows)

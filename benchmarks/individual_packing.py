@@ -127,7 +127,7 @@ def run_packing(path: Path, case: PackingCase, scratch: Path) -> dict[str, Any]:
     read_seconds: seconds of reading rows, or of waiting for reads that overlap with other work.
     """
     dataset = open_dataset(path)
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     engine, pool = open_engine().engine, BufferPool(_POOL_BYTES)
     with sampled_trace(dataset, case, engine, pool, scratch) as trace:

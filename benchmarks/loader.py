@@ -113,7 +113,7 @@ def run_pyg(path: Path, num_batches: int, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     dataset = diskhop.open_dataset(path)
-    files, table = dataset.topology, dataset.features()
+    files, table = dataset.topology, dataset.feature_table()
     assert table is not None
     indptr = map_array(files.indptr_path, "<i8", files.num_nodes + 1)
     sources = map_array(files.indices_path, files.index_dtype, files.num_edges).astype("<i8")

@@ -89,7 +89,7 @@ def prepare(dataset: Dataset, options: dict[str, Any]) -> float:
     """Return the seconds to order an epoch and to read the features of its first state."""
     config, _, task = resolve_config(dataset, options)
     assert isinstance(config, SampledConfig)
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     began = time.perf_counter()
     train_pass(config, task.seeds.train, dataset.num_nodes, 0)
@@ -113,7 +113,7 @@ def main() -> int:
     arguments = parser.parse_args()
     out = sys.stderr if arguments.json else sys.stdout
     dataset = find_small(arguments.dir, arguments.nodes)
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     cache_bytes = table.num_rows * table.row_bytes * arguments.resident // NUM_PARTITIONS
     memory_bytes = cache_bytes + int(W.memory_bytes("direct", dataset) * max(1 / 2, arguments.nodes / W.num_nodes))

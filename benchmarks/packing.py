@@ -74,7 +74,7 @@ class Bench:
 
     @property
     def table_bytes(self) -> int:
-        table = self.dataset.features()
+        table = self.dataset.feature_table()
         assert table is not None
         return table.num_rows * table.row_bytes
 

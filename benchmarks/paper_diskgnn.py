@@ -195,7 +195,7 @@ class Bench:
 
     def table_bytes(self, kind: str) -> int:
         """Return the bytes of the feature table."""
-        table = self.graph(kind).features()
+        table = self.graph(kind).feature_table()
         assert table is not None
         return table.num_rows * table.row_bytes
 
@@ -232,7 +232,7 @@ class Bench:
 
     def run_packing(self, point: Point, kind: str) -> Result:
         """Measure packing alone, 'batched' or 'individual', of the point's batches."""
-        table = self.graph(point.kind).features()
+        table = self.graph(point.kind).feature_table()
         assert table is not None
         case = PackingCase(
             kind="batched" if kind == "batched" else "individual",

@@ -287,7 +287,7 @@ def figure_4(bench: Bench) -> None:
                 "Figure 4", "PyG+: share of the time that waits for data (paper: above .9)", waiting, 0.9, is_trait=True
             )
         )
-    table = narrow(bench.dataset, whole.dim).features()
+    table = narrow(bench.dataset, whole.dim).feature_table()
     assert table is not None
     held = whole.memory_bytes / (table.num_rows * table.row_stride)
     why = f"memory for {held:.0%} of the rows, of which R-MAT requests some often; the paper's 64 GB are 14% to 33%"

@@ -55,7 +55,7 @@ def without_features(dataset: Dataset) -> Dataset:
 
 def dataset_bytes(dataset: Dataset) -> int:
     """Return the size of a dataset as the papers define it: features and lists of neighbours."""
-    table, files = dataset.features(), dataset.topology
+    table, files = dataset.feature_table(), dataset.topology
     assert table is not None
     lists_bytes = 8 * (files.num_nodes + 1) + files.index_dtype.itemsize * files.num_edges
     return table.num_rows * table.row_stride + lists_bytes

@@ -123,7 +123,7 @@ def main() -> int:
         generate_graph(path, config, engine=open_engine("auto").engine)
         bench = Bench(open_dataset(path), given.memory, given.batches, given.step)
         turns = [bench.turn() for _ in range(given.turns)]
-        lists, table = list_bytes(bench.dataset.topology), bench.dataset.features()
+        lists, table = list_bytes(bench.dataset.topology), bench.dataset.feature_table()
     assert table is not None
     medians = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
     best = min(medians[f"at once, {share}: seconds"] for share in SHARES)

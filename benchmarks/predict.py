@@ -346,7 +346,7 @@ def main() -> int:
     cases = {"sage": ("disk", full), "ram": ("ram", full), "quarter": ("disk", quarter), "gat": ("disk", gat)}
     cases["loader"] = ("loader", full)
     chosen = [name for name in TURNS if name == "sage" or name in arguments.turns]
-    table = full.find_graph(arguments.dir).features()
+    table = full.find_graph(arguments.dir).feature_table()
     assert table is not None
     models = [name for name in chosen if name in ("sage", "gat")]
     overhead_bytes = OVERHEAD_BYTES + max(

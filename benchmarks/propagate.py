@@ -107,7 +107,7 @@ def in_memory(dataset: Dataset, size: Size, is_ours: bool) -> Run:
     """Run SciPy's product, or the core's over lists in memory, of all columns; reading is not timed."""
     import scipy.sparse
 
-    topology, table = dataset.topology, dataset.features()
+    topology, table = dataset.topology, dataset.feature_table()
     assert table is not None
     indptr = np.fromfile(topology.indptr_path, np.int64)
     indices = np.fromfile(topology.indices_path, topology.index_dtype).astype(np.int32)
@@ -178,7 +178,7 @@ def main() -> int:
     full, quarter = size_of(arguments.nodes), size_of(arguments.nodes // 4)
     cap = f"NO cap ({obstacle})" if obstacle else f"cap {format_bytes(full.memory_bytes + OVERHEAD_BYTES)}"
     out(f"--memory {format_bytes(full.memory_bytes)}; {cap}, page cache included")
-    table = find_graph(arguments.dir, full).features()
+    table = find_graph(arguments.dir, full).feature_table()
     assert table is not None
     find_graph(arguments.dir, quarter)
     kinds = {"disk": full, "core": full, "scipy": full, "quarter": quarter}

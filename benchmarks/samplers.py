@@ -124,7 +124,7 @@ def read_batches(
     dataset = with_clusters(dataset) if name == CLUSTER else dataset
     epoch = epoch_of(dataset, rows_of(dataset.num_nodes)[name])
     num_batches = min(num_batches, epoch.num_batches)
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     table_bytes, share = table.num_rows * table.row_bytes, dataset.num_nodes / W.num_nodes
     seed_set = epoch.seed_set()

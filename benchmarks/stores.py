@@ -96,7 +96,7 @@ class Bench:
 
     def stream_seconds(self, num_bytes: int, seconds: float) -> float:
         """Measure seconds per read in a stream of random reads of the table, at the depth of the stores."""
-        table = self.dataset.features()
+        table = self.dataset.feature_table()
         assert table is not None
         engine, file = open_engine().engine, File(str(table.path), "read")
         num_bytes = num_bytes // 4096 * 4096

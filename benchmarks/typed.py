@@ -139,7 +139,9 @@ def main() -> int:
     out = sys.stderr if arguments.json else sys.stdout
     dataset = find_graph(arguments.dir, arguments.nodes)
     table_bytes = sum(
-        table.num_rows * table.row_bytes for nodes in dataset.nodes.values() if (table := nodes.features()) is not None
+        table.num_rows * table.row_bytes
+        for nodes in dataset.nodes.values()
+        if (table := nodes.feature_table()) is not None
     )
     memory = {"memory": 4 * table_bytes} | {
         store: int(MEMORY_SHARE * table_bytes) for store in arguments.stores.split(",")

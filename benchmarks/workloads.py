@@ -44,7 +44,7 @@ class NamedWorkload:
 
     def memory_bytes(self, store: str, dataset: Dataset) -> int:
         """Return the memory of the workload; for the store `memory` plus the table."""
-        table = dataset.features()
+        table = dataset.feature_table()
         assert table is not None
         return parse_bytes(self.memory) + (table.num_rows * table.row_bytes if store == "memory" else 0)
 
@@ -130,7 +130,7 @@ def require_workload(name: str, dataset: Dataset) -> Dataset:
 
 def measure_device(dataset: Dataset) -> DiskModel:
     """Measure the disk of the table now, because others may share it."""
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     return probe(dataset.path, existing_file=table.path, measure_again=True)
 

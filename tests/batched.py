@@ -56,7 +56,7 @@ def build_graph(
 
 def stored_features(dataset: Dataset) -> NDArray[np.float64]:
     """The features as the dataset stores them."""
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     rows = np.fromfile(table.path, np.uint8).reshape(table.num_rows, table.row_stride)
     return np.asarray(decode_rows(rows, dataset.feature_dtype, dataset.feature_dim), np.float64)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from diskhop.dataset.dataset import Dataset, open_dataset
     from diskhop.hops.paths import PathSpec
     from diskhop.hops.spec import PropagationSpec
+    from diskhop.importing.arrow_tables import from_arrow
+    from diskhop.importing.graph_objects import from_networkx, from_scipy
     from diskhop.importing.pyg.source import from_pyg
     from diskhop.loaders.clusters import ClusterData, ClusterLoader
     from diskhop.loaders.hgt import HGTLoader
@@ -35,12 +37,17 @@ if TYPE_CHECKING:
     from diskhop.loaders.pyg_stores import PygStores
     from diskhop.loaders.saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler
     from diskhop.loaders.shadow import ShaDowKHopSampler
+    from diskhop.runs.callbacks import Callback, StopWhen
     from diskhop.runs.embedding.features import from_embeddings
     from diskhop.runs.search import search
     from diskhop.runs.start import embed, train
+    from diskhop.ui.metrics import MLflowCallback, WandbCallback
+    from diskhop.ui.tensorboard import TensorBoardCallback
+    from diskhop.ui.terminal import TerminalCallback
 
 __version__ = "0.1.0"
 __all__ = [
+    "Callback",
     "ClusterData",
     "ClusterLoader",
     "Dataset",
@@ -51,20 +58,28 @@ __all__ = [
     "HGTLoader",
     "HopLoader",
     "LinkNeighborLoader",
+    "MLflowCallback",
     "NeighborLoader",
     "PackedLoader",
     "PathSpec",
     "PropagationSpec",
     "PygStores",
     "ShaDowKHopSampler",
+    "StopWhen",
+    "TensorBoardCallback",
+    "TerminalCallback",
+    "WandbCallback",
     "__version__",
     "clean",
     "doctor",
     "embed",
     "evaluate",
     "export",
+    "from_arrow",
     "from_embeddings",
+    "from_networkx",
     "from_pyg",
+    "from_scipy",
     "generate",
     "import_graph",
     "inspect",
@@ -85,6 +100,7 @@ __all__ = [
 
 # Loaded when first used: NumPy takes a tenth of a second, DuckDB and PyTorch seconds.
 _LAZY = {
+    "Callback": "diskhop.runs.callbacks",
     "ClusterData": "diskhop.loaders.clusters",
     "ClusterLoader": "diskhop.loaders.clusters",
     "Dataset": "diskhop.dataset.dataset",
@@ -94,19 +110,27 @@ _LAZY = {
     "HGTLoader": "diskhop.loaders.hgt",
     "HopLoader": "diskhop.loaders.hops",
     "LinkNeighborLoader": "diskhop.loaders.link",
+    "MLflowCallback": "diskhop.ui.metrics",
     "NeighborLoader": "diskhop.loaders.neighbor",
     "PackedLoader": "diskhop.loaders.packed",
     "PathSpec": "diskhop.hops.paths",
     "PropagationSpec": "diskhop.hops.spec",
     "PygStores": "diskhop.loaders.pyg_stores",
     "ShaDowKHopSampler": "diskhop.loaders.shadow",
+    "StopWhen": "diskhop.runs.callbacks",
+    "TensorBoardCallback": "diskhop.ui.tensorboard",
+    "TerminalCallback": "diskhop.ui.terminal",
+    "WandbCallback": "diskhop.ui.metrics",
     "clean": "diskhop.api.clean",
     "doctor": "diskhop.api.doctor",
     "embed": "diskhop.runs.start",
     "evaluate": "diskhop.api.evaluate",
     "export": "diskhop.api.export",
+    "from_arrow": "diskhop.importing.arrow_tables",
     "from_embeddings": "diskhop.runs.embedding.features",
+    "from_networkx": "diskhop.importing.graph_objects",
     "from_pyg": "diskhop.importing.pyg.source",
+    "from_scipy": "diskhop.importing.graph_objects",
     "generate": "diskhop.api.generate",
     "import_graph": "diskhop.api.import_graph",
     "inspect": "diskhop.api.dataset",

@@ -110,7 +110,12 @@ class Display:
         return "\n".join([self._title(), *(f"  {line}" for line in lines)])
 
     def _repr_html_(self) -> str:
-        return f"<div><b>{escape(self._title())}</b>{''.join(part.html() for part in self._parts())}</div>"
+        return html_of(self._title(), self._parts())
+
+
+def html_of(title: str, parts: Sequence[Part]) -> str:
+    """Return a title and parts as HTML."""
+    return f"<div><b>{escape(title)}</b>{''.join(part.html() for part in parts)}</div>"
 
 
 def _points(values: Sequence[float]) -> str:

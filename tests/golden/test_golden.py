@@ -25,7 +25,7 @@ def test_the_writer_makes_the_golden_bytes(tmp_path: Path, name: str) -> None:
 
 def test_plain_reads_as_it_was_meant() -> None:
     dataset = open_dataset(GOLDEN / "plain")
-    table, labels, valid = dataset.features(), dataset.labels(), dataset.split("valid")
+    table, labels, valid = dataset.feature_table(), dataset.labels, dataset.split("valid")
     assert table is not None
     assert labels is not None
     assert valid is not None
@@ -46,7 +46,7 @@ def test_typed_reads_as_it_was_meant() -> None:
         writes.edge_ids(),
         writes.edge_weights(),
         paper.split_rows("train", 1),
-        paper.features(),
+        paper.feature_table(),
     )
     assert edge_ids is not None
     assert weights is not None

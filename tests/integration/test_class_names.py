@@ -53,7 +53,7 @@ def test_texts_become_classes_in_the_order_of_their_names(tmp_path: Path, style:
     names = dataset.names("classes")
     assert names == sorted(COLORS)
     assert (dataset.label_kind, dataset.num_classes) == ("classes", len(COLORS))
-    labels = dataset.labels()
+    labels = dataset.labels
     assert labels is not None
     assert [names[each] if each >= 0 else None for each in labels] == [text or None for text in texts]
     verify(dataset.path)
@@ -64,7 +64,7 @@ def test_numbers_do_not_depend_on_the_order_of_the_rows(tmp_path: Path) -> None:
     one = imported(write_tables(tmp_path / "one", texts), tmp_path / "graph")
     turned = imported(write_tables(tmp_path / "turned", texts[::-1]), tmp_path / "other")
     assert folder_bytes(one.path / "names") == folder_bytes(turned.path / "names")
-    first, last = one.labels(), turned.labels()
+    first, last = one.labels, turned.labels
     assert first is not None
     assert last is not None
     np.testing.assert_array_equal(first, last[::-1])

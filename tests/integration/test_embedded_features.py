@@ -67,7 +67,7 @@ def test_a_network_learns_from_embeddings_what_the_graph_alone_shows(folder: Pat
     made = diskhop.from_embeddings(folder / "run", tmp_path / "made", memory="50MB")
     assert (made.feature_dim, made.feature_dtype, made.order) == (DIM, "float32", "hot")
     np.testing.assert_array_equal(by_id(made), np.load(folder / "rows.npy"))
-    labels = made.labels()
+    labels = made.labels
     assert labels is not None
     np.testing.assert_array_equal(labels, communities()[1])
     assert verify(made.path) == []

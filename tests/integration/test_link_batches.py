@@ -87,7 +87,7 @@ def check(dataset: Dataset, wanted: Pass, store: str, scratch: Path, threads: in
         prepared=prepared,  # type: ignore[arg-type]
     )
     plan = choose_plan(dataset, workload, Budget(200_000_000), assumed_disk_model())
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     features = np.fromfile(table.path, np.float32).reshape(dataset.num_nodes, -1)
     expected = sample_all(dataset, wanted)

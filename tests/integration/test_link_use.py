@@ -159,7 +159,7 @@ def _embeddings_of(run: Path, graph: Dataset) -> torch.Tensor:
     sources = torch.from_numpy(np.fromfile(files.indices_path, files.index_dtype).astype(np.int32))
     count = graph.num_nodes
     block = Block(indptr, sources, (count, 0), (len(sources),), by_hop=False)
-    table = graph.features()
+    table = graph.feature_table()
     assert table is not None
     stored = np.fromfile(table.path, np.float32).reshape(count, -1)[:, : graph.feature_dim]
     with torch.no_grad():

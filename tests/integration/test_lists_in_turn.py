@@ -115,7 +115,7 @@ def test_the_account_holds_one_memory_for_both(dataset: Dataset, tmp_path: Path)
     plan, budget = plan_in_turn(dataset, tmp_path, 7), Budget(MEMORY_BYTES)
     with open_pipeline(dataset, plan, budget) as pipeline:
         values_of(pipeline, pass_of(dataset, 0))
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     assert {name: num_bytes for name, num_bytes in budget.table().items() if num_bytes} == plan.reserved
     assert plan.reserved["cache"] == table.num_rows * table.row_bytes >= plan.share.lists_in_cache_bytes

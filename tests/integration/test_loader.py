@@ -45,7 +45,7 @@ def loader_for(dataset: Dataset, **changes: object) -> NeighborLoader:
 def test_a_batch_is_a_consistent_subgraph(dataset: Dataset) -> None:
     indptr = np.fromfile(dataset.topology.indptr_path, np.int64)
     indices = np.fromfile(dataset.topology.indices_path, np.uint32)
-    table, labels, train = dataset.features(), dataset.labels(), dataset.split("train")
+    table, labels, train = dataset.feature_table(), dataset.labels, dataset.split("train")
     assert table is not None
     assert labels is not None
     assert train is not None

@@ -82,14 +82,14 @@ def measure(path, memory_bytes, store, how):
                     float((batch.x if batch.rows is None else batch.x[batch.rows[:1000].copy()]).sum())
                     needed += batch.counts.bytes_needed
                     missed_rows = batch.counts.rows_requested - batch.counts.rows_hit
-                    brought += missed_rows * dataset.features().row_bytes
+                    brought += missed_rows * dataset.feature_table().row_bytes
                     if not plan.holds_while_waiting:
                         del batch
     done.set()
     watcher.join()
     print(json.dumps({
         "grown_bytes": (most - before) * 1024, "reserved_bytes": sum(plan.reserved.values()), "needed_bytes": needed,
-        "brought_bytes": brought, "held_bytes": plan.share.cache_rows * dataset.features().row_bytes,
+        "brought_bytes": brought, "held_bytes": plan.share.cache_rows * dataset.feature_table().row_bytes,
         "read_bytes": of("/proc/self/io", "read_bytes") - read_before, "topology": plan.topology,
         "sampling_threads": plan.sampling_threads,
     }))

@@ -67,7 +67,7 @@ def test_numbers_are_learned_and_predicted_in_their_units(of_values: Dataset, tm
     assert trained.result["test"]["r2"] > 0.5
     predict_run(tmp_path / "run", out=tmp_path / "out", require=("test>=.5",))
     found = pd.read_parquet(tmp_path / "out").sort_values("id")
-    values, labels = np.stack(found["value"]), of_values.labels()
+    values, labels = np.stack(found["value"]), of_values.labels
     assert labels is not None
     assert np.nanmean(np.abs(values - labels)) < SCALE
     evaluation = evaluate_run(tmp_path / "run")
@@ -83,7 +83,7 @@ def test_evaluation_of_values_equals_scikit_learns(of_values: Dataset, tmp_path:
     predict_run(tmp_path / "run", out=tmp_path / "out")
     values = np.stack(pd.read_parquet(tmp_path / "out").sort_values("id")["value"]).astype(float)
     evaluation = evaluate_run(tmp_path / "run")
-    labels = of_values.labels()
+    labels = of_values.labels
     assert labels is not None
     num_labels = 0
     for part in evaluation["parts"].values():

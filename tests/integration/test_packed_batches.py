@@ -218,7 +218,7 @@ def test_the_smallest_budget_that_is_named_works_and_less_does_not(dataset: Data
 def test_a_table_of_too_many_rows_is_refused_before_anything_is_measured(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     large = Table(path=table.path, num_rows=2**32 + 1, row_bytes=table.row_bytes, row_stride=table.row_stride)
     monkeypatch.setattr(Dataset, "features", lambda _self: large)

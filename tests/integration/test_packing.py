@@ -85,7 +85,7 @@ def test_packed_batches_are_those_sampled_online_in_any_order(
     config, _, task = resolve_config(dataset, {**OPTIONS, "store": "packed", "scratch": str(tmp_path)})
     assert isinstance(config, SampledConfig)
     samples = run_samples(config, task.seeds.train, dataset.num_nodes)
-    features = np.fromfile(dataset.features().path, np.float32).reshape(dataset.num_nodes, -1)  # type: ignore[union-attr]
+    features = np.fromfile(dataset.feature_table().path, np.float32).reshape(dataset.num_nodes, -1)  # type: ignore[union-attr]
     workload = training_workload(config, task.seeds, task.held, dataset.num_nodes)
     seeds = samples.pass_of(1).seeds
     num_batches = samples.num_batches
@@ -315,7 +315,7 @@ def test_an_epoch_of_another_layout_in_its_place_is_refused(dataset: Dataset, tm
             train(dataset, **{**OPTIONS, "store": "packed", "scratch": str(tmp_path / "a")})
     else:
         with pytest.raises(FormatError, match=r"epoch-0\.bin: has \d+ bytes, not"):
-            open_layout(first.path, dataset.features())  # type: ignore[arg-type]
+            open_layout(first.path, dataset.feature_table())  # type: ignore[arg-type]
 
 
 def test_reuse_packs_one_epoch_first_and_trains_all_on_it(dataset: Dataset, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def graph_of_width(
     made = make_dataset(
         tmp_path_factory.mktemp("widths") / "graph", num_nodes=900, num_edges=4000, dim=dim, dtype=feature_dtype
     )
-    table = made.features()
+    table = made.feature_table()
     assert table is not None
     value_bytes = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}[feature_dtype]
     assert table.row_bytes == dim * value_bytes + (4 if feature_dtype == "int8" else 0)
@@ -266,7 +266,7 @@ def test_leaving_while_chunks_are_packed_or_read_returns_at_once(
 ) -> None:
     """Room for two batches, superbatches of three: stages wait for room, packing, the disk and each other."""
     plan = plan_for(dataset, store="packed", reads_lent_rows=reads_lent_rows, cache_bytes=20_000, scratch=str(tmp_path))
-    table = dataset.features()
+    table = dataset.feature_table()
     seeds = dataset.split_rows("train")
     assert table is not None
     assert seeds is not None
@@ -292,7 +292,7 @@ def test_leaving_as_a_batch_joins_the_line_for_room_returns(
 ) -> None:
     """A ticket that is there just after the others were cancelled is cancelled too."""
     plan = plan_for(dataset, store=store, reads_lent_rows=True, cache_bytes=0)
-    table = dataset.features()
+    table = dataset.feature_table()
     seeds = dataset.split_rows("train")
     assert table is not None
     assert seeds is not None
@@ -332,7 +332,7 @@ def test_leaving_as_a_batch_joins_the_line_for_room_returns(
 
 
 def test_features_are_the_dataset_s_rows(dataset: Dataset) -> None:
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     expected = np.fromfile(table.path, np.float32).reshape(dataset.num_nodes, 37)
     for batch in run_all(dataset, plan_for(dataset)):

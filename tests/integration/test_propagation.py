@@ -29,7 +29,7 @@ def cora(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def pyg_data(dataset: Dataset) -> Data:
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     x = np.fromfile(table.path, np.float32).reshape(table.num_rows, -1)[:, : dataset.feature_dim]
     return Data(x=torch.from_numpy(x.copy()), edge_index=torch.tensor(edges_of(dataset)).t().contiguous())

@@ -173,7 +173,7 @@ def plan_for(
 
 
 def check(dataset: Dataset, batches: Iterator[MiniBatch], expected: list[SampledBatch], is_lent: bool) -> None:
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     features = np.fromfile(table.path, np.float32).reshape(dataset.num_nodes, -1)
     number = 0

@@ -64,7 +64,7 @@ def sampled(dataset: Dataset, spec: SamplerSpec, seeds: np.ndarray[Any, Any], nu
 
 @pytest.mark.parametrize("store", [None, *STORES])
 def test_a_loader_delivers_its_batches_from_any_store(dataset: Dataset, tmp_path: Path, store: str | None) -> None:
-    table, train = dataset.features(), dataset.split_rows("train")
+    table, train = dataset.feature_table(), dataset.split_rows("train")
     assert table is not None
     assert train is not None
     features = np.fromfile(table.path, np.float32).reshape(dataset.num_nodes, -1)

@@ -53,7 +53,7 @@ def test_it_is_ranked_with_the_others(graph: Dataset) -> None:
 
 
 def test_its_memory_is_reserved_by_name_and_the_smallest_budget_works(graph: Dataset) -> None:
-    table = graph.features()
+    table = graph.feature_table()
     assert table is not None
     workload = workload_of(graph, store=KIND.name)
     with pytest.raises(BudgetError, match="half the table") as caught:

@@ -65,8 +65,8 @@ def test_an_expansion_is_the_product(data: st.DataObject, num_nodes: int, factor
         expanded = expand_graph(graph, Path(name) / "expanded", config, engine=_ENGINE, budget=Budget(1 << 28))
         np.testing.assert_array_equal(_matrix(expanded), np.kron(star_kernel(factor).astype(np.int64), _matrix(graph)))
         assert expanded.num_edges == graph.num_edges * (3 * factor - 2)
-        rows, copies = (np.fromfile(each.features().path, np.uint8) for each in (graph, expanded))  # type: ignore[union-attr]
-        table = expanded.features()
+        rows, copies = (np.fromfile(each.feature_table().path, np.uint8) for each in (graph, expanded))  # type: ignore[union-attr]
+        table = expanded.feature_table()
         assert table is not None
         assert table.row_stride == table.row_bytes  # padding is not copied
         np.testing.assert_array_equal(

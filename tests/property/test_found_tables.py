@@ -163,7 +163,7 @@ def assert_equal(graph: Tables, dataset: Dataset) -> None:
     assert called == graph.ids
     in_parts = [edge for part in range(graph.num_parts) for edge in graph.edges[part :: graph.num_parts]]
     assert sorted(edges_of(dataset)) == sorted(in_parts)
-    table, labels = dataset.features(), dataset.label_rows()
+    table, labels = dataset.feature_table(), dataset.label_rows()
     assert table is not None
     features = np.fromfile(table.path, np.float32).reshape(table.num_rows, -1)
     assert features.tolist() == [[value] for value in graph.features]

@@ -73,7 +73,7 @@ def check_nodes(graph: KnownGraph, dataset: Dataset, has_nodes: bool) -> None:
         assert split is not None
         assert named(dataset, split) == wanted
         ways += ["train", split]
-        labels = dataset.labels()
+        labels = dataset.labels
         assert labels is not None
         np.testing.assert_array_equal(labels, graph.labels)
     for nodes in ways:

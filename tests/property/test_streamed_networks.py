@@ -125,7 +125,7 @@ def test_features_of_nodes_that_are_no_neighbours_must_be_finite(tmp_path: Path)
     network = build_network("sage", 3, 4)
     with memory_folder(tmp_path) as folder:
         dataset = build_graph(folder / "graph", np.array([[0, 1], [5, 39]]), np.ones((40, 3), np.float32))
-        table = dataset.features()
+        table = dataset.feature_table()
         assert table is not None
         values = np.memmap(table.path, np.float32, "r+")  # an import would refuse it
         values[-1] = np.inf

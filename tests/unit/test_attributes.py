@@ -121,7 +121,7 @@ def test_y_keeps_dtype_and_shape(
     dataset = diskhop.from_pyg(graph(y=y), tmp_path / "graph")
     info = dataset.nodes["node"].attributes["y"]
     assert (info.dtype, info.shape, info.stored_as) == (dtype, shape, "labels")
-    labels = dataset.labels()
+    labels = dataset.labels
     assert labels is not None
     assert labels[:3].tolist() == stored
 

@@ -52,7 +52,7 @@ def test_features_of_every_dtype_lie_where_the_table_says(tmp_path: Path, dtype:
         stride = encoded.shape[1] + padding
         builder.add_features("node", [values[:4], values[4:]], dim=5, dtype=dtype, row_stride=stride)
         dataset = builder.finish()
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     assert (dataset.feature_dtype, dataset.feature_dim, table.num_rows) == (dtype, 5, 11)
     raw = np.fromfile(table.path, np.uint8).reshape(11, table.row_stride)
@@ -70,7 +70,7 @@ def test_topology_labels_and_splits_come_back(tmp_path: Path) -> None:
     assert (topology.num_nodes, topology.num_edges, len(indptr)) == (50, 300, 51)
     for node in range(50):
         assert indices[indptr[node] : indptr[node + 1]].tolist() == sorted(pairs[0][pairs[1] == node])
-    labels = dataset.labels()
+    labels = dataset.labels
     assert labels is not None
     assert labels.tolist() == [node % 3 for node in range(50)]
     parts = [dataset.split(part) for part in ("train", "valid", "test")]
@@ -143,7 +143,7 @@ def test_a_typed_graph_has_each_type_by_name(tmp_path: Path) -> None:
     assert np.fromfile(writes.topology.indices_path, np.uint32).tolist() == [1, 0, 0, 2]
     assert edge_ids.tolist() == [2, 1, 3, 0]
     assert weights.tolist() == [3.0, 2.0, 4.0, 0.25]
-    original, tasks = dataset.nodes["paper"].original_ids(), dataset.nodes["paper"].labels()
+    original, tasks = dataset.nodes["paper"].original_ids(), dataset.nodes["paper"].labels
     assert original is not None
     assert tasks is not None
     assert original.tolist() == [5, 4, 3, 2, 1, 0]

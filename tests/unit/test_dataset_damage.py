@@ -72,7 +72,7 @@ def test_numbers_out_of_range_under_right_checksums_are_refused_when_read(
     assert verify(folder) == []
     dataset = open_dataset(folder)
     with pytest.raises(FormatError) as caught:
-        _ = dataset.labels() if file == "labels.bin" else dataset.split("train")
+        _ = dataset.labels if file == "labels.bin" else dataset.split("train")
     assert words in str(caught.value)
     with pytest.raises(FormatError):
         describe(dataset)
@@ -197,7 +197,7 @@ def test_a_label_file_that_changes_after_open_is_found_when_it_is_read(tmp_path:
     dataset = make_dataset(tmp_path / "graph")
     flip(dataset.path / "nodes/node/labels.bin", 9)
     with pytest.raises(FormatError, match=r"labels.bin: does not match its checksum"):
-        dataset.labels()
+        _ = dataset.labels
 
 
 def test_a_pipe_in_place_of_a_file_is_refused_without_waiting(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def topology_of(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def features_of(dataset: Dataset) -> NDArray[np.float32]:
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     return np.fromfile(table.path, np.float32).reshape(dataset.num_nodes, -1)
 
@@ -184,7 +184,7 @@ def test_uniform_ends_are_uniform() -> None:
 
 def test_sbm_neighbours_are_homophilous_sorted_and_never_the_node_itself(sbm: Dataset) -> None:
     sources, destinations = topology_of(sbm)
-    labels = sbm.labels()
+    labels = sbm.labels
     assert labels is not None
     degrees = np.bincount(destinations, minlength=sbm.num_nodes)
     assert verify(sbm.path) == []
@@ -211,7 +211,7 @@ def test_undirected_graphs_are_symmetric(kind: str, tmp_path: Path) -> None:
 
 
 def test_features_are_class_means_and_unit_noise(sbm: Dataset) -> None:
-    labels = sbm.labels()
+    labels = sbm.labels
     assert labels is not None
     features = features_of(sbm).astype(np.float64)
     means = np.stack([features[labels == each].mean(axis=0) for each in range(7)])
@@ -265,7 +265,7 @@ def test_class_means_are_orthonormal_as_far_as_there_is_room(num_classes: int, d
 
 
 def test_the_best_of_features_alone_is_the_nearest_mean(sbm: Dataset) -> None:
-    labels, features = sbm.labels(), features_of(sbm)
+    labels, features = sbm.labels, features_of(sbm)
     assert labels is not None
     means = np.stack([features[labels == each].mean(axis=0) for each in range(7)])
     accuracy = (np.argmax(features @ means.T, axis=1) == labels).mean()
@@ -359,7 +359,7 @@ def test_hot_order_is_the_same_graph(kind: str, tmp_path: Path) -> None:
     renamed = np.stack([original_ids[hot_destinations], original_ids[hot_sources]])
     np.testing.assert_array_equal(renamed[:, np.lexsort(renamed[::-1])], [destinations, sources])
     np.testing.assert_array_equal(features_of(hot), features_of(plain)[original_ids])
-    plain_labels, hot_labels = plain.labels(), hot.labels()
+    plain_labels, hot_labels = plain.labels, hot.labels
     assert plain_labels is not None
     assert hot_labels is not None
     np.testing.assert_array_equal(hot_labels, plain_labels)
@@ -378,8 +378,8 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
 
 def test_without_features_and_labels_nothing_is_kept_for_them(tmp_path: Path) -> None:
     dataset = generated(tmp_path / "graph", kind="kronecker", **SMALL | {"dim": 0, "num_classes": 0})
-    assert dataset.features() is None
-    assert dataset.labels() is None
+    assert dataset.feature_table() is None
+    assert dataset.labels is None
     assert dataset.num_splits == 0
     assert {path.name for path in dataset.path.rglob("*.bin")} == {"indptr.bin", "indices.bin", "checksums.bin"}
 

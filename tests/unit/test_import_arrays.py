@@ -52,7 +52,7 @@ def imported(source: Path, **options: Any) -> Dataset:
 
 
 def table_of(dataset: Dataset, dtype: Any) -> Any:
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     return np.fromfile(table.path, dtype).reshape(table.num_rows, -1)
 
@@ -62,7 +62,7 @@ def test_every_way_to_save_arrays_gives_the_same_dataset(tmp_path: Path, style: 
     arrays = good_arrays()
     dataset = imported(save(tmp_path / "source", arrays, style), name="same")
     np.testing.assert_array_equal(table_of(dataset, np.float32), arrays["x"])
-    labels, valid = dataset.labels(), dataset.split("valid")
+    labels, valid = dataset.labels, dataset.split("valid")
     assert labels is not None
     assert valid is not None
     assert labels.tolist() == arrays["y"].tolist()
@@ -144,8 +144,8 @@ def test_masks_become_splits(tmp_path: Path) -> None:
 def test_edges_alone_import_and_the_highest_id_is_the_last_node(tmp_path: Path) -> None:
     dataset = imported(save(tmp_path / "edges", {"edge_index": np.array([[0, 7], [3, 2]])}, "npy"))
     assert (dataset.num_nodes, dataset.num_edges, dataset.feature_dim, dataset.num_classes) == (8, 2, 0, 0)
-    assert dataset.features() is None
-    assert dataset.labels() is None
+    assert dataset.feature_table() is None
+    assert dataset.labels is None
     assert dataset.split("train") is None
 
 
@@ -168,7 +168,7 @@ def test_tasks_and_triples_with_names_import(tmp_path: Path) -> None:
     source = save(tmp_path / "source", arrays)
     (source / "entities.txt.gz").write_bytes(gzip.compress("one\ntwö\nthree".encode()))
     dataset = imported(source)
-    triples, tasks = dataset.triples("train"), dataset.labels()
+    triples, tasks = dataset.triples("train"), dataset.labels
     assert triples is not None
     assert tasks is not None
     assert triples.tolist() == arrays["train"].tolist()
@@ -185,7 +185,7 @@ def test_tasks_and_triples_with_names_import(tmp_path: Path) -> None:
 def test_columns_of_zeros_and_ones_are_tasks(tmp_path: Path, dtype: Any) -> None:
     values = np.arange(60).reshape(20, 3) % 2
     dataset = imported(save(tmp_path / "source", good_arrays() | {"y": values.astype(dtype)}))
-    labels = dataset.labels()
+    labels = dataset.labels
     assert (dataset.num_tasks, dataset.num_classes) == (3, 0)
     np.testing.assert_array_equal(labels, values.astype(np.float32))
 
@@ -194,7 +194,7 @@ def test_a_task_without_a_label_is_nan(tmp_path: Path) -> None:
     dataset = imported(
         save(tmp_path / "source", good_arrays() | {"y": np.array([[0.0], [1.0], [np.nan]] * 6 + [[1]] * 2)})
     )
-    labels = dataset.labels()
+    labels = dataset.labels
     assert labels is not None
     assert (dataset.num_tasks, labels.dtype.name, int(np.isnan(labels).sum())) == (1, "float32", 6)
 
@@ -560,7 +560,7 @@ def test_hot_order_moves_all_that_nodes_have(tmp_path: Path) -> None:
     degrees = np.bincount(arrays["edge_index"][0], minlength=20)
     assert original.tolist() == sorted(range(20), key=lambda node: (-degrees[node], node))
     np.testing.assert_array_equal(table_of(dataset, np.float32), arrays["x"][original])
-    labels, train = dataset.labels(), dataset.split("train")
+    labels, train = dataset.labels, dataset.split("train")
     assert labels is not None
     assert train is not None
     assert labels.tolist() == arrays["y"].tolist()
@@ -619,7 +619,7 @@ def test_a_graph_without_labels_gets_random_ones(tmp_path: Path) -> None:
         wanted = ImportOptions(random_labels=4, **options)
         dataset = import_graph(source, tmp_path / name, engine=threads_engine(), options=wanted)
         assert dataset.num_classes == 4
-        labels, train_ids = dataset.labels(), dataset.split("train")
+        labels, train_ids = dataset.labels, dataset.split("train")
         assert labels is not None
         assert train_ids is not None
         return labels, np.sort(np.asarray(train_ids))

@@ -92,7 +92,7 @@ def test_a_graph_of_one_type_is_what_the_folder_says(tmp_path: Path, file_format
     assert facts == {"edge_ids": {"kept": True, "bytes": 240, "bytes_if_kept": 240, "bytes_per_edge": 4}}
     assert (dataset.name, dataset.num_nodes, dataset.num_classes) == ("tutorial", 20, 5)
     assert sorted(edges_of(dataset)) == sorted(map(tuple, PAIRS.T.tolist()))
-    table, labels = dataset.features(), dataset.labels()
+    table, labels = dataset.feature_table(), dataset.labels
     assert table is not None
     assert labels is not None
     np.testing.assert_array_equal(np.fromfile(table.path, np.float32).reshape(20, 3), FEATURES)
@@ -116,14 +116,14 @@ def test_a_typed_graph_stays_typed(tmp_path: Path) -> None:
     assert np.fromfile(topology.indices_path, np.uint32).tolist() == [4, 0]
     assert np.diff(np.fromfile(topology.indptr_path, np.int64)).tolist() == [1] + 18 * [0] + [1]
     assert dataset.nodes["paper"].num_classes == 5
-    assert (dataset.nodes["author"].feature_dim, dataset.nodes["author"].labels()) == (0, None)
+    assert (dataset.nodes["author"].feature_dim, dataset.nodes["author"].labels) == (0, None)
     np.testing.assert_array_equal(dataset.nodes["paper"].split("train"), SETS["train"])
 
 
 def test_hot_order_and_undirected_edges_work_as_elsewhere(tmp_path: Path) -> None:
     options = ImportOptions(order="hot", undirected=True, dtype="float16")
     dataset = imported(save(tmp_path / "source", plain(tmp_path / "source")), options=options)
-    train, labels = dataset.split("train"), dataset.labels()
+    train, labels = dataset.split("train"), dataset.labels
     assert train is not None
     assert labels is not None
     assert (dataset.num_edges, dataset.feature_dtype) == (120 - int((PAIRS[0] == PAIRS[1]).sum()), "float16")
@@ -175,7 +175,7 @@ def test_names_before_dgl_2_2_and_sets_without_labels_are_taken(tmp_path: Path) 
         del data[1]
     metadata["tasks"][0]["validation_set"] = None
     dataset = imported(save(tmp_path / "source", metadata))
-    assert (dataset.labels(), dataset.split("valid")) == (None, None)
+    assert (dataset.labels, dataset.split("valid")) == (None, None)
     np.testing.assert_array_equal(dataset.split("test"), SETS["test"])
 
 
@@ -185,7 +185,7 @@ def test_labels_of_several_columns_are_tasks(tmp_path: Path) -> None:
         np.save(tmp_path / "source" / f"{name}-labels.npy", np.stack([seeds % 2, seeds % 3 == 0], 1).astype(np.float32))
     del metadata["tasks"][0]["num_classes"]
     dataset = imported(save(tmp_path / "source", metadata))
-    labels = dataset.labels()
+    labels = dataset.labels
     assert labels is not None
     assert dataset.num_tasks == 2
     assert labels[7].tolist() == [1, 0]

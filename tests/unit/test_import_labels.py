@@ -66,7 +66,7 @@ def save_tables(folder: Path, style: str, **columns: Any) -> Path:
 
 def check(dataset: Dataset, kind: str, labels: Any) -> None:
     assert dataset.label_kind == kind
-    np.testing.assert_array_equal(dataset.labels(), np.array(labels, np.int64 if kind == "classes" else np.float32))
+    np.testing.assert_array_equal(dataset.labels, np.array(labels, np.int64 if kind == "classes" else np.float32))
     assert dataset.num_tasks == (0 if kind == "classes" else len(labels[0]))
     assert dataset.num_outputs == (dataset.num_classes or dataset.num_tasks)
 

@@ -92,7 +92,7 @@ def imported(source: Path, **options: Any) -> Dataset:
 
 
 def table_of(dataset: Dataset, node_type: str = "node") -> Any:
-    table = dataset.nodes[node_type].features()
+    table = dataset.nodes[node_type].feature_table()
     assert table is not None
     return np.fromfile(table.path, np.float32).reshape(table.num_rows, -1)
 
@@ -104,7 +104,7 @@ def values(array: Any) -> Any:
 
 def check(dataset: Dataset, graph: Graph) -> None:
     np.testing.assert_array_equal(table_of(dataset), graph["node_feat"])
-    assert values(dataset.labels()) == graph["node_label"].reshape(-1).tolist()
+    assert values(dataset.labels) == graph["node_label"].reshape(-1).tolist()
     for part in PARTS:
         assert values(dataset.split(part)) == graph["split"][part].tolist()
     assert sorted(edges_of(dataset)) == sorted(map(tuple, graph["edge_index"].T.tolist()))
@@ -163,7 +163,7 @@ def test_nodes_without_a_class_have_none(tmp_path: Path, save: Any) -> None:
     labels = graph["node_label"].astype(np.float64)
     labels[5:15] = np.nan
     dataset = imported(save(tmp_path / "source", graph | {"node_label": labels}))
-    assert values(dataset.labels()) == np.where(np.isnan(labels), -1, labels).reshape(-1).tolist()
+    assert values(dataset.labels) == np.where(np.isnan(labels), -1, labels).reshape(-1).tolist()
     assert dataset.num_classes == 4
 
 
@@ -173,7 +173,7 @@ def test_several_columns_of_labels_are_tasks(tmp_path: Path, save: Any) -> None:
     tasks[3, 2] = np.nan
     dataset = imported(save(tmp_path / "source", good_graph() | {"node_label": tasks}))
     assert dataset.num_tasks == 5
-    np.testing.assert_array_equal(dataset.labels(), tasks)
+    np.testing.assert_array_equal(dataset.labels, tasks)
 
 
 def test_a_folder_may_have_neither_features_nor_splits(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_a_typed_folder_is_a_typed_graph(tmp_path: Path) -> None:
     assert {name: nodes.num_nodes for name, nodes in dataset.nodes.items()} == COUNTS
     np.testing.assert_array_equal(table_of(dataset, "paper"), graph["node_feat"])
     papers = dataset.nodes["paper"]
-    assert values(papers.labels()) == graph["node_label"].reshape(-1).tolist()
+    assert values(papers.labels) == graph["node_label"].reshape(-1).tolist()
     assert values(papers.split("valid")) == graph["split"]["valid"].tolist()
     assert typed_edges(dataset) == graph["edges"]
     assert facts["left_out"] == ["node_year"]

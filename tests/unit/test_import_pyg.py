@@ -51,7 +51,7 @@ def pairs_of(edge_index: torch.Tensor) -> Counter[tuple[int, int]]:
 
 
 def table_of(dataset: Dataset, node_type: str = "node") -> Any:
-    table = dataset.nodes[node_type].features()
+    table = dataset.nodes[node_type].feature_table()
     assert table is not None
     return np.fromfile(table.path, np.float32).reshape(table.num_rows, -1)
 
@@ -61,7 +61,7 @@ def test_data_and_dataset_have_the_same_edges_and_values(tmp_path: Path) -> None
     dataset = diskhop.from_pyg(data, tmp_path / "graph")
     assert Counter(edges_of(dataset)) == pairs_of(data.edge_index)
     np.testing.assert_array_equal(table_of(dataset), data.x.numpy())
-    np.testing.assert_array_equal(dataset.labels(), data.y.numpy())
+    np.testing.assert_array_equal(dataset.labels, data.y.numpy())
     for part, mask in (("train", data.train_mask), ("valid", data.val_mask), ("test", data.test_mask)):
         np.testing.assert_array_equal(dataset.split(part), mask.nonzero().flatten().numpy())
     assert (dataset.name, dataset.num_nodes, dataset.num_classes, dataset.feature_dtype) == ("graph", 20, 4, "float32")
@@ -117,7 +117,7 @@ def test_features_keep_their_dtype(tmp_path: Path, dtype: torch.dtype, stored: s
 
 def test_bfloat16_rows_are_the_tensors_bits(tmp_path: Path) -> None:
     x = torch.randn(20, 3).to(torch.bfloat16)
-    table = diskhop.from_pyg(good_data(x=x), tmp_path / "graph").features()
+    table = diskhop.from_pyg(good_data(x=x), tmp_path / "graph").feature_table()
     assert table is not None
     np.testing.assert_array_equal(np.fromfile(table.path, np.int16).reshape(20, 3), x.view(torch.int16).numpy())
 
@@ -158,7 +158,7 @@ def test_labels_of_one_column_are_classes_and_floats_are_tasks(tmp_path: Path) -
     assert (column.num_classes, column.num_tasks) == (4, 0)
     tasks = torch.tensor([[0.0, 1.0], [float("nan"), 1.0]] * 10)
     dataset = diskhop.from_pyg(good_data(y=tasks), tmp_path / "tasks")
-    np.testing.assert_array_equal(dataset.labels(), tasks.numpy())
+    np.testing.assert_array_equal(dataset.labels, tasks.numpy())
 
 
 def test_what_is_left_out_is_told(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_types_of_nodes_and_edges_stay(tmp_path: Path) -> None:
     assert dataset.edges["paper__cites__paper"].edge_times() is not None
     np.testing.assert_array_equal(table_of(dataset, "paper"), data["paper"].x.numpy())
     assert dataset.nodes["paper"].split("train") is not None
-    assert dataset.nodes["author"].features() is None
+    assert dataset.nodes["author"].feature_table() is None
     assert verify(dataset.path) == []
 
 
@@ -371,7 +371,7 @@ def test_cora_as_data_is_cora(tmp_path: Path) -> None:
     from tests.graphs import threads_engine
 
     expected = import_graph(SHARED_DATA / "cora", tmp_path / "cora", engine=threads_engine())
-    table = expected.features()
+    table = expected.feature_table()
     assert table is not None
     x = torch.from_numpy(np.fromfile(table.path, np.float32).reshape(2708, -1))
     with np.load(SHARED_DATA / "cora" / "data.npz") as arrays:

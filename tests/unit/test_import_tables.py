@@ -94,7 +94,7 @@ def imported(
 
 
 def features_of(dataset: Dataset) -> Any:
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     return np.fromfile(table.path, np.float32).reshape(table.num_rows, -1)
 
@@ -136,7 +136,7 @@ def test_what_comes_out_is_what_went_in(tmp_path: Path, style: str, parts: int) 
     times = np.fromfile(dataset.path / "edges/edge/times.bin", np.int64)
     assert times.tolist() == [20, 30, 5, 10]
     assert features_of(dataset).tolist() == [[row[1], row[2]] for row in NODE_ROWS]
-    labels = dataset.labels()
+    labels = dataset.labels
     assert labels is not None
     assert labels.tolist() == [0, 1, -1, 2]
     splits = [dataset.split(part) for part in ("train", "valid", "test")]
@@ -282,7 +282,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     )
     assert named_edges(dataset) == [("a", "b"), ("b", "a")]
     assert features_of(dataset).tolist() == [[1.25, 1.0], [2.5, 0.0], [0.0, 1.0]]
-    labels, train = dataset.labels(), dataset.split("train")
+    labels, train = dataset.labels, dataset.split("train")
     assert labels is not None
     assert train is not None
     assert labels.tolist() == [1, -1, 0]
@@ -294,7 +294,7 @@ def test_a_name_alone_gives_no_role_to_what_does_not_fit(tmp_path: Path) -> None
     nodes = [[0, "red", 3, 0.5], [1, "blue", 4, 1.5]]
     write_table(tmp_path / "source", "nodes", "id INTEGER, label VARCHAR, split INTEGER, x FLOAT", nodes, "parquet")
     dataset = imported(tmp_path / "source")
-    assert dataset.labels() is None
+    assert dataset.labels is None
     assert features_of(dataset).tolist() == [[0.5], [1.5]], "and what is named a split is no feature"
 
 

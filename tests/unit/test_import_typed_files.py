@@ -65,7 +65,7 @@ def imported(source: Path, **options: Any) -> Dataset:
 
 
 def features_of(dataset: Dataset, node_type: str, dtype: Any) -> Any:
-    table = dataset.nodes[node_type].features()
+    table = dataset.nodes[node_type].feature_table()
     assert table is not None
     return np.fromfile(table.path, dtype).reshape(table.num_rows, -1)
 
@@ -89,7 +89,7 @@ def test_what_comes_out_is_what_went_in(tmp_path: Path) -> None:
     np.testing.assert_array_equal(features_of(dataset, "author", np.float32), graph["author"])
     np.testing.assert_array_equal(features_of(dataset, "paper", np.float16), graph["paper"])
     authors = dataset.nodes["author"]
-    assert values(authors.labels()) == good_labels()["y"].tolist()
+    assert values(authors.labels) == good_labels()["y"].tolist()
     assert [values(authors.split_rows("train", number)) for number in (0, 1)] == [[0], [5, 2]]
     assert facts["left_out"] == ["README.json", "nodes-paper.npz: year"]
     assert [each.role for each in decisions] == ["labels of 'author'", "splits 0 to 1"]

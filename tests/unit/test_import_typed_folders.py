@@ -64,7 +64,7 @@ def imported(source: Path, **options: Any) -> Dataset:
 
 
 def features_of(dataset: Dataset, node_type: str, dtype: Any) -> Any:
-    table = dataset.nodes[node_type].features()
+    table = dataset.nodes[node_type].feature_table()
     assert table is not None
     return np.fromfile(table.path, dtype).reshape(table.num_rows, -1)
 
@@ -83,7 +83,7 @@ def test_mag240m_is_a_typed_graph(tmp_path: Path, inner: str) -> None:
         name: (name.split("___")[0], name.split("___")[2]) for name in RELATIONS
     }
     np.testing.assert_array_equal(features_of(dataset, "paper", np.float16), graph["features"])
-    assert values(dataset.nodes["paper"].labels()) == graph["labels"]
+    assert values(dataset.nodes["paper"].labels) == graph["labels"]
     assert facts["left_out"] == (
         ["paper/node_year.npy"] if inner else ["meta.pt", "processed/paper/node_year.npy", "split_dict.pt"]
     )
@@ -98,7 +98,7 @@ def test_igb_of_one_type_is_a_plain_graph(tmp_path: Path) -> None:
     original = dataset.original_ids()
     assert original is not None
     np.testing.assert_array_equal(features_of(dataset, "node", np.float32), graph["features"][original])
-    assert values(dataset.labels()) == (np.arange(len(original)) % 5).tolist()
+    assert values(dataset.labels) == (np.arange(len(original)) % 5).tolist()
     edges = [(original[source], original[node]) for source, node in edges_of(dataset)]
     assert sorted(edges) == sorted(map(tuple, graph["edges"].tolist()))
     assert facts["left_out"] == [

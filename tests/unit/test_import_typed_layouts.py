@@ -129,11 +129,11 @@ def test_a_typed_graph_is_the_same_in_every_layout(tmp_path: Path, layout: str) 
     paper, author = dataset.nodes["paper"], dataset.nodes["author"]
     is_text = layout in ("ogb", "tables")
     assert (paper.feature_dim, paper.feature_dtype, author.feature_dim) == (3, "float32" if is_text else "float16", 0)
-    table = paper.features()
+    table = paper.feature_table()
     assert table is not None
     np.testing.assert_array_equal(np.fromfile(table.path, np.float32 if is_text else np.float16).reshape(6, 3), X)
-    np.testing.assert_array_equal(paper.labels(), Y)
-    assert (paper.num_classes, author.labels()) == (3, None)
+    np.testing.assert_array_equal(paper.labels, Y)
+    assert (paper.num_classes, author.labels) == (3, None)
     for part, ids in SPLIT.items():
         np.testing.assert_array_equal(paper.split(part), ids)
     names = {edges.ends: name for name, edges in dataset.edges.items()}

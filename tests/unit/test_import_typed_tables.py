@@ -114,7 +114,7 @@ def test_types_are_those_of_the_tables(tmp_path: Path, with_schema: bool) -> Non
     assert edges_of(dataset, "shop__sells__item") == [(5, 10), (9, 11), (5, 7)]
     item, user = dataset.nodes["item"], dataset.nodes["user"]
     assert (item.feature_dim, item.feature_dtype) == (3, "float16" if with_schema else "float32")
-    table = item.features()
+    table = item.feature_table()
     assert table is not None
     rows = np.fromfile(table.path, np.float16 if with_schema else np.float32).reshape(3, -1)
     assert rows.tolist() == [[2.5, 1, 2], [3.5, 3, 4], [4.5, 5, 6]]

@@ -204,7 +204,7 @@ def test_classes_may_be_floats_with_nan_for_none(tmp_path: Path, shape: tuple[in
     )
     for name in ("arrays", "objects"):
         dataset = open_dataset(tmp_path / name)
-        found = dataset.labels()
+        found = dataset.labels
         assert found is not None
         assert (found.tolist(), dataset.num_classes) == ([0, 1, 2, -1, 1], 3)
 

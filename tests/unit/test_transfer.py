@@ -184,7 +184,7 @@ def test_rows_of_types_on_the_device_make_the_same_batches(tmp_path: Path, store
 
 
 def features_of_types(loader: diskhop.NeighborLoader) -> tuple[TablePart, ...]:
-    table = loader.data.features()
+    table = loader.data.feature_table()
     assert isinstance(table, TableGroup)
     return table.parts
 

@@ -15,14 +15,17 @@ import shlex
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.arrow import arrow_reader
 from diskhop.dataset.edge_set import ClusterFiles, EdgeSet, TopologyFiles
+from diskhop.dataset.feature_rows import FeatureRows
 from diskhop.dataset.files import (
     SMALL_FILE_BYTES,
     StoredArrays,
@@ -36,9 +39,14 @@ from diskhop.dataset.made_features import MadeFeatures, made_features
 from diskhop.dataset.manifest import EDGE, NODE, FileEntry, Manifest
 from diskhop.dataset.name_lines import name_of
 from diskhop.dataset.node_set import NodeSet, group_of
+from diskhop.dataset.shown import dataset_parts
 from diskhop.dataset.type_map import TypeMap
+from diskhop.display import html_of
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeRows, SourceIds, Table
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatchReader
 
 # Types that errors list.
 _SHOWN_TYPES = 5
@@ -59,7 +67,7 @@ class Dataset:
             name: NodeSet(self._arrays, name, info) for name, info in manifest.node_types.items()
         }
         self.edges: Mapping[str, EdgeSet] = {
-            name: EdgeSet(self._arrays, name, info, self.nodes[info.destination].num_nodes)
+            name: EdgeSet(self._arrays, name, info, self.nodes[info.source], self.nodes[info.destination])
             for name, info in manifest.edge_types.items()
         }
 
@@ -68,12 +76,15 @@ class Dataset:
         counts += [f"{name}: {edges.num_edges:,} edges" for name, edges in self.edges.items()]
         return f"Dataset({str(self.path)!r}, {', '.join(counts)})"
 
+    def _repr_html_(self) -> str:
+        return html_of(f"Dataset {self.name}", dataset_parts(self.manifest, str(self.path)))
+
     def with_made_features(self, kind: str, seed: int = 0) -> Dataset:
         """Return the same dataset with features of another kind (made_features.py) that stand in for missing ones.
 
         Raises ConfigError if the dataset has features, for an unknown kind, and for too many nodes.
         """
-        if self.features() is not None:
+        if self.feature_table() is not None:
             raise ConfigError(
                 f"{self.path}: has features ({self.feature_dim} columns), and features '{kind}' stand in for missing "
                 f"ones; remove features='{kind}'"
@@ -99,7 +110,7 @@ class Dataset:
         attributes = {each: kept for each, kept in info.attributes.items() if kept.stored_as == "weights"}
         info = replace(info, count=num_edges, edge_id_dtype="", times=False, attributes=attributes)
         arrays = StoredArrays(folder, replace(self.manifest, files=files))
-        other.edges = {name: EdgeSet(arrays, name, info, self.num_nodes)}
+        other.edges = {name: EdgeSet(arrays, name, info, self.only_nodes, self.only_nodes)}
         other.hash = hash
         return other
 
@@ -213,9 +224,9 @@ class Dataset:
         """See EdgeSet, or the merged lists; with the clusters of nodes, if there are some."""
         return replace(self._merged or self.only_edges.topology, clusters=self.clusters)
 
-    def features(self) -> Table | None:
+    def feature_table(self) -> Table | None:
         """See NodeSet; of a graph whose types are merged, a TableGroup of the types with features."""
-        return self.only_nodes.features() if self.types is None else group_of(self.nodes, self.types)
+        return self.only_nodes.feature_table() if self.types is None else group_of(self.nodes, self.types)
 
     @property
     def has_original_ids(self) -> bool:
@@ -230,9 +241,51 @@ class Dataset:
         """See NodeSet."""
         return self.only_nodes.node_ids()
 
+    @property
+    def features(self) -> FeatureRows | None:
+        """See NodeSet."""
+        return self.only_nodes.features
+
+    @property
     def labels(self) -> NDArray[Any] | None:
         """See NodeSet."""
-        return self.only_nodes.labels()
+        return self.only_nodes.labels
+
+    @property
+    def splits(self) -> Mapping[str, SourceIds]:
+        """See NodeSet."""
+        return self.only_nodes.splits
+
+    @property
+    def degrees(self) -> NDArray[np.int64]:
+        """See EdgeSet."""
+        return self.only_edges.degrees
+
+    def neighbors(self, node: int) -> SourceIds:
+        """See EdgeSet."""
+        return self.only_edges.neighbors(node)
+
+    def to_arrow(self, what: str, name: str | None = None) -> RecordBatchReader:
+        """Stream the nodes or the edges as Arrow record batches, within 64 MB or so.
+
+        Polars, DuckDB and pandas read the stream; read_all() makes it a table.
+
+        what: 'nodes', with id, feature, label, split and attributes; or 'edges', with source, destination, weight,
+            time and attributes. Missing labels are null; a node without a split has an empty one.
+        name: type of the nodes or edges, of a graph with several.
+        """
+        return arrow_reader(self, what, name)
+
+    def to_pyg(self, memory: int | str | None = None) -> Any:
+        """Read the whole graph into memory, as a Data of PyTorch Geometric, or a HeteroData of one with several types.
+
+        Node i is node_ids()[i]; where ids are others than 0, 1, ... these are its n_id.
+
+        memory: bytes or a size such as '2GB' that it may take; default: half of the free memory. Raises BudgetError
+            with what it takes.
+        """
+        # By name, since PyTorch is used only above: it takes seconds to load.
+        return import_module("diskhop.loaders.in_memory").to_pyg(self, memory)
 
     def split(self, name: str, number: int | None = None) -> SourceIds | None:
         """See NodeSet."""

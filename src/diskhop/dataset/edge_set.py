@@ -15,9 +15,11 @@ from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.attribute_set import StoredColumn, edge_attributes, stored_column
 from diskhop.dataset.files import StoredArrays, map_array
 from diskhop.dataset.manifest import EdgeType
+from diskhop.dataset.node_set import NodeSet
 from diskhop.dataset.type_map import TypeMap
 from diskhop.errors import FormatError
 from diskhop.io.locks import SharedLock
+from diskhop.protocols import NodeRows, SourceIds
 
 # A graph of which one edge in a hundred has no opposite is recognised in 19 of 20 cases.
 _SAMPLED_EDGES = 300
@@ -139,12 +141,14 @@ def destinations_of(indptr: NDArray[Any], first: int, stop: int, dtype: Any = np
 class EdgeSet:
     """Edges of one type."""
 
-    def __init__(self, arrays: StoredArrays, name: str, info: EdgeType, num_destinations: int) -> None:
+    def __init__(
+        self, arrays: StoredArrays, name: str, info: EdgeType, sources: NodeSet, destinations: NodeSet
+    ) -> None:
         self._arrays = arrays
         self._folder = arrays.path / "edges" / name
         self._info = info
-        self._num_destinations = num_destinations
         self.name = name
+        self.end_nodes = sources, destinations
 
     @property
     def source(self) -> str:
@@ -173,9 +177,28 @@ class EdgeSet:
             indptr_path=self._folder / "indptr.bin",
             indices_path=self._folder / "indices.bin",
             index_dtype=np.dtype(self._info.index_dtype),
-            num_nodes=self._num_destinations,
+            num_nodes=self.end_nodes[1].num_nodes,
             num_edges=self.num_edges,
         )
+
+    def neighbors(self, node: int) -> SourceIds:
+        """Return the source ids of the nodes with an edge to a node, given its source id. Reads its list alone.
+
+        A node with several edges is there as often. Raises ConfigError for an id that no node has.
+        """
+        sources, destinations = (nodes.lookup() for nodes in self.end_nodes)
+        row = int(destinations.rows(SourceIds(np.array([node], np.int64)))[0])
+        files = self.topology
+        indptr = map_array(files.indptr_path, np.int64, files.num_nodes + 1)
+        indices = map_array(files.indices_path, files.index_dtype, files.num_edges)
+        return sources.ids(NodeRows(indices[indptr[row] : indptr[row + 1]].astype(np.int64)))
+
+    @property
+    def degrees(self) -> NDArray[np.int64]:
+        """Number of edges to each destination node, in the order of its node_ids(); read at each access."""
+        files = self.topology
+        by_row: NDArray[np.int64] = np.diff(map_array(files.indptr_path, np.int64, files.num_nodes + 1))
+        return self.end_nodes[1].lookup().in_source_order(by_row)
 
     def reciprocal_share(self) -> float | None:
         """Return the fraction of edges v -> u that have an opposite u -> v, from a sample of edges.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.attribute_set import SPLITS, StoredColumn, node_attributes, stored_column
+from diskhop.dataset.feature_rows import FeatureRows
 from diskhop.dataset.files import StoredArrays
 from diskhop.dataset.id_map import IdMap, positions_of_ids
 from diskhop.dataset.manifest import SPLIT_NAMES, NodeType, split_file
@@ -32,6 +33,7 @@ class NodeSet:
         self._path = arrays.path / "nodes" / name
         self._info = info
         self._rows: tuple[Table, int] | None = None
+        self._lookup: IdMap | None = None
         self.name = name
 
     def with_rows(self, table: Table, dim: int) -> NodeSet:
@@ -105,7 +107,7 @@ class NodeSet:
         other._rows, other._info = None, replace(self._info, features=None)
         return other
 
-    def features(self) -> Table | None:
+    def feature_table(self) -> Table | None:
         """Return the location of the feature rows, None without features."""
         if self._rows is not None:
             return self._rows[0]
@@ -199,14 +201,32 @@ class NodeSet:
 
         return IdMap(self._arrays.path, self.num_nodes, id_of_row, positions)
 
+    def lookup(self) -> IdMap:
+        """Return the id map that stays in memory, for ids that users ask for one after the other."""
+        if self._lookup is None:
+            self._lookup = self.id_map()
+        return self._lookup
+
     def node_ids(self) -> SourceIds:
         """Return the source ids of all nodes, in the order of the source's arrays, rows of its table, or ids."""
         return self.id_map().all_ids()
 
+    @property
+    def features(self) -> FeatureRows | None:
+        """Features by ids of the source, read from disk when they are indexed; None without features."""
+        table = self.feature_table()
+        return None if table is None else FeatureRows(table, self.feature_dtype, self.feature_dim, self.lookup)
+
+    @property
     def labels(self) -> NDArray[Any] | None:
-        """Read the labels in the order of node_ids(); see label_rows()."""
+        """Labels in the order of node_ids(), read at each access; see label_rows()."""
         by_row = self.label_rows()
         return by_row if by_row is None or self.order != "hot" else self.id_map().in_source_order(by_row)
+
+    @property
+    def splits(self) -> Mapping[str, SourceIds]:
+        """Source ids of each part of the only split, read at each access. Raises ConfigError for several: split()."""
+        return {part: ids for part in SPLIT_NAMES if (ids := self.split(part)) is not None}
 
     def split(self, name: str, number: int | None = None) -> SourceIds | None:
         """Read the source ids of a part (train, valid, test) of a split, in its order; None if missing.
@@ -221,7 +241,7 @@ def group_of(nodes: Mapping[str, NodeSet], types: TypeMap) -> TableGroup | None:
     """Return the feature tables of all node types as one; None if no type has features."""
     parts = []
     for name in types.node_types:
-        table = nodes[name].features()
+        table = nodes[name].feature_table()
         if table is not None and table.num_rows:
             kind = nodes[name].feature_dtype, nodes[name].feature_dim
             parts.append(TablePart(name=name, first_row=types.first_row(name), table=table, dtype=kind[0], dim=kind[1]))

@@ -124,7 +124,7 @@ def _verify_file(folder: Path, relative: str, entry: FileEntry, wanted: NDArray[
 
 def _describe_nodes(nodes: NodeSet) -> dict[str, Any]:
     description: dict[str, Any] = {"count": nodes.num_nodes, "order": nodes.order}
-    table = nodes.features()
+    table = nodes.feature_table()
     if table is not None:
         description["features"] = {
             "dtype": nodes.feature_dtype,

@@ -75,7 +75,7 @@ class NodeColumns:
 
     def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
         """Yield features, labels or both, in blocks with the same rows of each."""
-        table = self.nodes.features()
+        table = self.nodes.feature_table()
         widths = {
             "features": 0 if table is None else table.row_stride,
             "labels": 4 * self.nodes.num_tasks or 8,

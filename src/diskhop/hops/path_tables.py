@@ -181,7 +181,7 @@ class _Making:
         with file.open("wb") as opened:
             opened.truncate(self.shape.num_bytes)
         nodes = self.dataset.nodes[path.text.partition(",")[0]]
-        table, types = nodes.features(), self.lists.types
+        table, types = nodes.feature_table(), self.lists.types
         assert table is not None
         assert types is not None
         chain = [nodes.num_nodes, *(types.num_nodes[types.edges[step].destination] for step in path.steps)]

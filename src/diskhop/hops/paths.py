@@ -113,8 +113,8 @@ def parse_path(text: str, dataset: Dataset, types: TypeMap, target: str) -> Type
 
 def require_features(dataset: Dataset, node_type: str, what: str) -> None:
     """Raise ConfigError for a node type without features. what: what needs them."""
-    if dataset.nodes[node_type].features() is None:
-        having = [name for name, nodes in dataset.nodes.items() if nodes.features() is not None]
+    if dataset.nodes[node_type].feature_table() is None:
+        having = [name for name, nodes in dataset.nodes.items() if nodes.feature_table() is not None]
         way = f"begin at one of {', '.join(having)}" if having else "import the graph with features"
         raise ConfigError(f"{what} begins at '{node_type}', whose nodes have no features: {way}")
 
@@ -128,7 +128,7 @@ def all_paths(dataset: Dataset, types: TypeMap, target: str, hops: int) -> tuple
     ends: Sequence[str] = [target]
     for _ in range(hops):
         ends = [longer for text in ends for longer in _longer(text, types)]
-        found += [text for text in ends if dataset.nodes[text.partition(",")[0]].features() is not None]
+        found += [text for text in ends if dataset.nodes[text.partition(",")[0]].feature_table() is not None]
         if len(found) > MOST_PATHS:
             raise ConfigError(
                 f"{dataset.path}: has more than {MOST_PATHS} paths of up to {hops} steps to '{target}': use a smaller "

@@ -83,7 +83,7 @@ class LoaderData(Dataset):
             raise AttributeError(
                 f"loader.data has no '{name}' to read; it has {', '.join(self.keys())}, and those of nodes can be read"
             )
-        return self._read(name, info)
+        return self.read(name, info)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if is_of_dataset(name):
@@ -142,7 +142,8 @@ class LoaderData(Dataset):
             if name not in self.removed:
                 yield name
 
-    def _read(self, name: str, info: AttributeInfo) -> torch.Tensor:
+    def read(self, name: str, info: AttributeInfo) -> torch.Tensor:
+        """Read an attribute of the nodes, in the order of node_ids()."""
         nodes = self.only_nodes
         if info.stored_as == SPLITS:
             values: NDArray[Any] = np.zeros((self.num_nodes, *info.shape), np.bool_)
@@ -151,7 +152,7 @@ class LoaderData(Dataset):
                 if rows is not None:
                     (values[:, number] if info.shape else values)[rows] = True
         elif info.stored_as == "features":
-            table = self.features()
+            table = self.feature_table()
             assert table is not None
             raw = map_array(table.path, np.uint8, table.num_rows * table.row_stride).reshape(table.num_rows, -1)
             values = decode_rows(raw, self.feature_dtype, self.feature_dim)

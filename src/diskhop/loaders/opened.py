@@ -125,7 +125,7 @@ class OpenGraph:
         values = self._values(graph, memory_bytes)
         held = {**self._held, **values.reserved}
         added = values.added.plus(self._added)
-        if self._copies_rows and (table := graph.features()) is not None:
+        if self._copies_rows and (table := graph.feature_table()) is not None:
             added = replace(added, per_node=added.per_node + table.row_bytes)
         workload = Workload(
             seed_sets=(self._seed_set,),
@@ -182,7 +182,7 @@ def graph_of(data: Any, features: str | None, seed: int) -> LoaderData:
             f"{dataset.path}: has x, {x.dtype} of shape {x.shape} per node, and features '{features}' stand in for a "
             f"missing one; remove features='{features}'"
         )
-    if features is not None or dataset.features() is None:
+    if features is not None or dataset.feature_table() is None:
         dataset = dataset.with_made_features(NONE if features is None else features, seed)
     return LoaderData(dataset)
 
@@ -202,6 +202,6 @@ def _graph_to_read(data: LoaderData) -> Dataset:
     if isinstance(data, TypedLoaderData):
         return data.to_read()
     x = data.only_nodes.attributes.get("x")
-    if data.features() is None or (x is not None and x.stored_as == "features" and "x" not in data.removed):
+    if data.feature_table() is None or (x is not None and x.stored_as == "features" and "x" not in data.removed):
         return data
     return data.without_features().with_made_features(NONE)

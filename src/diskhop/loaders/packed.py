@@ -145,7 +145,7 @@ class PackedLoader(SampledLoader):
 
 
 def _open_layout(data: Dataset, folder: Path) -> Layout:
-    table = data.features()
+    table = data.feature_table()
     if table is None or data.has_several_types:
         raise ConfigError(f"{data.path}: has no table of features that a layout could be of; use NeighborLoader")
     layout = read_layout(folder)

@@ -87,7 +87,7 @@ def pack_epochs(
     Raises ConfigError for a disk budget too small, naming one that works, and DestinationError for a full disk. The
     same call later resumes after the last complete file.
     """
-    table = dataset.features()
+    table = dataset.feature_table()
     if table is None:
         raise ConfigError(f"{dataset.path}: has no features to pack; train without --store packed")
     scratch = Path(plan.share.scratch)

@@ -61,7 +61,7 @@ class PackJob:
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
         """Sample or pack an epoch (see Job), and write its steps and lines for take_notes()."""
-        table = self.dataset.features()
+        table = self.dataset.feature_table()
         assert table is not None, "datasets without features are refused"
         lines: list[str] = []
         builder = LayoutBuilder(

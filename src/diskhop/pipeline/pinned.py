@@ -43,12 +43,12 @@ def choose_rows(
         counts = count_neighbors(dataset.topology, engine, pool)
     places = plan.row_places
     if places is None:
-        table = dataset.features()
+        table = dataset.feature_table()
         assert table is not None
         return pick_pinned(counts, table, plan.share)
     # Rows that no counted batch accesses come last, in the order of their ids.
     counts += 1
-    table = dataset.features()
+    table = dataset.feature_table()
     if not isinstance(table, TableGroup):
         levels = place_rows(counts, places.device_rows, places.pinned_rows)
         return np.concatenate([levels.device, levels.host])

@@ -129,7 +129,7 @@ def open_pipeline(
     num_bytes = plan.reserved["mini-batches in flight"] + plan.reserved["sampled ahead"] + plan.staging_bytes
     pool = BufferPool(num_bytes + (STAGING_BYTES if plan.topology == "cached" else 0))
     with ExitStack() as stack:
-        table = dataset.features()
+        table = dataset.feature_table()
         kind = store_kind(plan.store, table)
         pinned = prepared = levels = scratch = lists = None
         reserves = dict(plan.share.reserves)

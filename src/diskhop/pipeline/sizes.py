@@ -26,7 +26,7 @@ def rows_bytes(dataset: Dataset, node_ids: NodeIds, num_nodes: int | None = None
 def _bytes_of_rows(dataset: Dataset, node_ids: NodeIds, num_nodes: int | None) -> tuple[int, int]:
     """Return the bytes of stored rows, in buffers, and those that decoding adds."""
     num_nodes = len(node_ids) if num_nodes is None else num_nodes
-    table = dataset.features()
+    table = dataset.feature_table()
     if table is None:
         return 0, num_nodes * 4 * dataset.made_features.dim
     if not isinstance(table, TableGroup):

@@ -20,7 +20,7 @@ _WORTH_MEASURING_BYTES = 256 << 20
 
 def disk_model(dataset: Dataset, engine: str) -> DiskModel:
     """Return the cost of reads from the disk of the features: measured once per disk, if the table is large."""
-    table = dataset.features()
+    table = dataset.feature_table()
     if table is None or table.num_rows * table.row_stride < _WORTH_MEASURING_BYTES:
         return remembered_model(dataset.path, engine)
     return probe(dataset.path, engine=engine, existing_file=table.path)

@@ -38,7 +38,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, disk: Disk
     require_served(dataset, workload, store)
     if store != AUTO:
         return plan_store(dataset, workload, store, budget, disk)
-    if dataset.features() is None:
+    if dataset.feature_table() is None:
         plan = plan_store(dataset, workload, _WITHOUT_FEATURES, budget, disk)
         return replace(plan, reasons=(f"store {_WITHOUT_FEATURES}: the graph has no features to fetch", *plan.reasons))
     try:
@@ -52,7 +52,7 @@ def _first_that_fits(
 ) -> SampledPlan:
     """Plan the simplest store that fits the budget, if nothing can be compared. Raises BudgetError."""
     too_small: list[BudgetError] = []
-    kinds = (store_kind(name, dataset.features()) for name in STORES)
+    kinds = (store_kind(name, dataset.feature_table()) for name in STORES)
     for kind in sorted(kinds, key=lambda kind: kind.simplicity):
         if not kind.is_bounded or _refusal(dataset, workload, kind):
             continue
@@ -77,12 +77,12 @@ def predict_plan(
 
     Its lists and cached rows have the same memory in turn where that is predicted to be faster.
     """
-    if dataset.features() is None:
+    if dataset.feature_table() is None:
         return plan
     try:
         with Simulation(dataset, workload, budget, disk) as simulation:
             predicted = simulation.predict(plan, workload)
-            kind, seconds = store_kind(plan.store, dataset.features()), predicted.run_seconds(workload.epochs)
+            kind, seconds = store_kind(plan.store, dataset.feature_table()), predicted.run_seconds(workload.epochs)
             in_turn = simulation.plan_in_turn(kind, workload, seconds)
             if in_turn is not None and in_turn.plan is not None and in_turn.predicted is not None:
                 plan, predicted = in_turn.plan, in_turn.predicted
@@ -110,7 +110,7 @@ def rank_options(
     found: list[Option[SampledPlan]] = []
     with Simulation(dataset, workload, budget, disk) as simulation:
         for name in STORES:
-            kind = store_kind(name, dataset.features())
+            kind = store_kind(name, dataset.feature_table())
             if reason := _refusal(dataset, workload, kind):
                 refused[kind.name] = reason
                 continue
@@ -130,6 +130,6 @@ def rank_options(
 
 def _refusal(dataset: Dataset, workload: Workload, kind: StoreKind) -> str:
     """Return why a store cannot serve a workload. Options without effect are left out, not refused."""
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     return kind.refuses(table, store_wishes(dataset, workload, kind))

@@ -87,7 +87,7 @@ class Simulation:
         self._budget = Budget(max(1, budget.left_after({})))
         self._whole = budget
         self._reserved = ExitStack()
-        table = dataset.features()
+        table = dataset.feature_table()
         assert table is not None
         self._table = table
         engine_name, _ = choose_engine(workload.engine or AUTO)

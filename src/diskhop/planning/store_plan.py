@@ -74,7 +74,7 @@ def plan_store(
     if threads < 1:
         raise ConfigError(f"--threads must be at least 1, got {threads}; use --threads 1")
     sizes = sizes or workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
-    table = dataset.features()
+    table = dataset.feature_table()
     kind = store_kind(store, table)
     device_rows = on_device(table, workload.device_bytes, sizes)
     if device_rows:
@@ -176,7 +176,7 @@ class _StorePlanning:
         self._budget = budget
         self._sizes = sizes
         self._reasons = reasons
-        self._table = dataset.features()
+        self._table = dataset.feature_table()
         self._device_rows = device_rows
         self.files = lists_of(dataset, workload.samplers)
         self.ordered = workload.ordered or "ordered" not in kind.uses or self._table is None

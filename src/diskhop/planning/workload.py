@@ -98,7 +98,7 @@ def store_wishes(
     lists_in_cache_bytes: int = 0,
 ) -> StoreWishes:
     """Return the options of a workload that concern its store. lists_in_cache_bytes: see StoreWishes."""
-    dtypes = {nodes.feature_dtype for nodes in dataset.nodes.values() if nodes.features() is not None}
+    dtypes = {nodes.feature_dtype for nodes in dataset.nodes.values() if nodes.feature_table() is not None}
     # int8 is decoded to other memory.
     has_rows = bool(dtypes) and "int8" not in dtypes
     return StoreWishes(
@@ -137,7 +137,7 @@ def for_store(workload: Workload, kind: StoreKind) -> Workload:
 
 def why_not(dataset: Dataset, workload: Workload, store: str) -> str:
     """Return why a store cannot serve a workload, whatever the budget, in one line; '' if it can."""
-    kind = store_kind(store, dataset.features())
+    kind = store_kind(store, dataset.feature_table())
     for option, value in (
         ("cache", workload.cache_bytes),
         ("disk", workload.disk_bytes),
@@ -150,7 +150,7 @@ def why_not(dataset: Dataset, workload: Workload, store: str) -> str:
             return f"--{option} has no effect with --store {store}; remove it or use --store {users}"
     if workload.reuse and workload.superbatch is not None:
         return "--superbatch has no effect with --reuse, which packs whole epochs ahead; remove one of them"
-    table = dataset.features()
+    table = dataset.feature_table()
     return "" if table is None else kind.refuses(table, store_wishes(dataset, workload, kind))
 
 

@@ -6,7 +6,7 @@ batch, epoch_done after every committed epoch, and finished.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import gt
 from typing import Any
@@ -113,6 +113,22 @@ class Callbacks(Callback):
         """See Callback."""
         for callback in self._callbacks:
             callback.finished(result)
+
+
+class StopWhen(Callback):
+    """Ends training after the first epoch for which a function returns true.
+
+        diskhop.train(dataset, callbacks=[diskhop.StopWhen(lambda record: record["valid"] > 0.9)])
+
+    function: called with the epoch's record in result.json.
+    """
+
+    def __init__(self, function: Callable[[dict[str, Any]], bool]) -> None:
+        self._function = function
+
+    def epoch_done(self, record: dict[str, Any]) -> bool:
+        """See Callback."""
+        return bool(self._function(record))
 
 
 class Patience(Callback):

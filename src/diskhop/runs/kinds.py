@@ -139,7 +139,7 @@ def _rank_stores(
     describe: Callable[[SampledConfig], tuple[Dataset, Workload]],
 ) -> Ranking[SampledPlan]:
     """Rank the stores of a run. describe: returns the graph that a process reads, and its part for the planner."""
-    if all(nodes.features() is None for nodes in dataset.nodes.values()):
+    if all(nodes.feature_table() is None for nodes in dataset.nodes.values()):
         raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
     graph, workload = describe(replace(config, threads=max(1, config.threads // processes)))
     budget = Budget(config.memory_bytes, processes)

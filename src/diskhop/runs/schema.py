@@ -77,7 +77,7 @@ def schema_of(dataset: Dataset, features: str = "", seed: int = 0, target: str =
     """
     if target:
         return _typed_schema(dataset, features, target)
-    is_stored = dataset.features() is not None
+    is_stored = dataset.feature_table() is not None
     if features and not is_stored:
         dataset = dataset.with_made_features(features, seed)
     made = dataset.made_features
@@ -100,7 +100,7 @@ def _typed_schema(dataset: Dataset, features: str, target: str) -> Schema:
     nodes = dataset.nodes.get(target)
     names = dataset.names("classes", target)
     types = ((name, each.feature_dim, each.feature_dtype) for name, each in dataset.nodes.items())
-    without = [name for name, each in dataset.nodes.items() if each.features() is None]
+    without = [name for name, each in dataset.nodes.items() if each.feature_table() is None]
     learned = [(name, dataset.nodes[name].num_nodes, _ids_checksum(dataset, name)) for name in without]
     return Schema(
         feature_dim=0 if nodes is None else nodes.feature_dim,

@@ -1,8 +1,8 @@
-"""A run on a terminal: a table of what was chosen, a bar with loss and time left, a line per epoch."""
+"""A run for people: a table of what was chosen, a bar with loss and time left, a line per epoch; see progress.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from diskhop.plans import RunPlan
 from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.choices import Choice
 from diskhop.system.memory import resident_bytes
-from diskhop.ui.progress import StageProgress
+from diskhop.ui.progress import MinuteLines, StageProgress, draws_bars
 from diskhop.ui.table import plan_choices, table_lines
 from diskhop.ui.tensorboard import TensorBoardCallback
 
@@ -26,13 +26,18 @@ _EPOCH_LINES = 20
 
 
 class TerminalCallback(Callback):
-    """Prints to a console. A context: leaving it removes the bar."""
+    """Prints to a console: a terminal, a notebook or a log file. A context: leaving it removes the bar of a broken run.
 
-    def __init__(self, console: Console) -> None:
+    console: default: the standard error output.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        console = console or Console(stderr=True, soft_wrap=True, highlight=False)
         self._console = console
+        self._lines = MinuteLines(console)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
         # Started with the first batch, so that an early error stands alone.
-        self._bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bars = Progress(*columns, console=console, transient=True, disable=not draws_bars(console))
         self._stages = StageProgress(self._bars)
         self._task: TaskID | None = None
         self._num_epochs = 1
@@ -78,6 +83,11 @@ class TerminalCallback(Callback):
             total=progress.num_batches,
             status="  ".join(self._status(progress)),
         )
+        self._lines.show(lambda: self._batch_line(progress))
+
+    def _batch_line(self, progress: BatchProgress) -> str:
+        where = f"epoch {progress.epoch + 1}/{progress.num_epochs} {progress.stage}"
+        return f"{where}: batch {progress.batch} of {progress.num_batches}  {'  '.join(self._status(progress))}"
 
     def _status(self, progress: BatchProgress) -> Iterator[str]:
         """Return the texts next to the bar."""
@@ -101,6 +111,10 @@ class TerminalCallback(Callback):
         if number % max(1, self._num_epochs // _EPOCH_LINES) == 0 or number == self._num_epochs:
             self._print([self._epoch_line(number, record)])
         return False
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        """See Callback."""
+        self._bars.stop()
 
     def _epoch_line(self, number: int, record: dict[str, Any]) -> str:
         valid = "" if record.get("valid") is None else f"  valid {record['valid']:.4f}"

@@ -62,7 +62,7 @@ def wanted_lists(
 
 def task_of(dataset: Dataset, spec: PropagationSpec, rows: NodeRows | None, wanted: dict[bool, ListsWanted]) -> Task:
     """Describe the tables to build. rows: rows to keep, None for all. Raises ConfigError if nothing can be built."""
-    table, topology = dataset.features(), dataset.topology
+    table, topology = dataset.feature_table(), dataset.topology
     if table is None:
         raise ConfigError(
             f"{dataset.path}: has no features to propagate; import the graph again with --random-features 64"

@@ -44,7 +44,7 @@ class MadeRows:
 
 def first_rows(dataset: Dataset, part_rows: int, engine: Engine) -> FirstRows:
     """Open the rows of table 0."""
-    table = dataset.features()
+    table = dataset.feature_table()
     if table is None:
         return MadeRows(dataset, part_rows)
     return FeatureReader(table, dataset.feature_dtype, dataset.feature_dim, part_rows, engine)
@@ -52,7 +52,7 @@ def first_rows(dataset: Dataset, part_rows: int, engine: Engine) -> FirstRows:
 
 def first_row_bytes(dataset: Dataset) -> int:
     """Return the bytes of a feature row on disk; 0 for made ones."""
-    table = dataset.features()
+    table = dataset.feature_table()
     return 0 if table is None else table.row_stride
 
 

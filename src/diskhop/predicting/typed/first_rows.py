@@ -101,13 +101,13 @@ class FirstTable:
     @property
     def read_bytes(self) -> int:
         """Bytes that are read of the disk."""
-        table = self.dataset.nodes[self.node_type].features()
+        table = self.dataset.nodes[self.node_type].feature_table()
         return 0 if table is None else table.num_rows * table.row_stride
 
     def held(self, threads: int) -> dict[str, int]:
         """Return the memory of computing it by name, in bytes."""
         nodes, dim = self.dataset.nodes[self.node_type], self.dim
-        table = nodes.features()
+        table = nodes.feature_table()
         reading = 0 if table is None else reading_features_bytes(table.row_stride, dim, self._block_rows)
         # A block as it is read and in the dtype of products, and its result, twice while it is copied.
         computing = (threads + 1) * self._block_rows * 8 * (dim + self.network.table_dim(0))
@@ -150,7 +150,7 @@ class FirstTable:
         A part is valid until the next one is requested.
         """
         nodes = self.dataset.nodes[self.node_type]
-        table = nodes.features()
+        table = nodes.feature_table()
         if table is not None:
             reader = FeatureReader(table, nodes.feature_dtype, nodes.feature_dim, part_rows, engine)
             yield from map(torch.from_numpy, reader.parts(firsts, stop))

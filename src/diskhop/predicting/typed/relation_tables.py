@@ -161,7 +161,7 @@ class RelationTables:
         flops, read_tiles, row_bytes, dim = 0.0, 0, 0, 0
         if number == 0:
             first = self.first(node_type)
-            table, dim = self.dataset.nodes[node_type].features(), first.dim
+            table, dim = self.dataset.nodes[node_type].feature_table(), first.dim
             row_bytes = 0 if table is None else table.row_stride
             flops += 2.0 * dim * hidden * (node_type in self.network.inputs)
             widest = max(dim, hidden)

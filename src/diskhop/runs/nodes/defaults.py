@@ -238,7 +238,7 @@ def choose_sampling(dataset: Dataset, choices: Choices) -> None:
     """Choose layers, fan-outs, batches of evaluation, and the source of features."""
     choose_batches(choices, dataset.num_nodes, dataset.num_edges)
     given = choices.given
-    if dataset.features() is None:
+    if dataset.feature_table() is None:
         choices.choose("features", MADE_FEATURES[0], "the graph has none: a constant and log(1 + in-degree) stand in")
     elif given.get("features"):
         raise ConfigError(

@@ -35,7 +35,7 @@ class GraphFacts:
 
 def read_facts(dataset: Dataset, num_train: int) -> GraphFacts:
     """Read the facts: some evenly spaced rows of the features, the same in every call."""
-    table = dataset.features()
+    table = dataset.feature_table()
     filled, has_negative = (1.0, True) if table is None else _look_at_rows(table, dataset)
     return GraphFacts(
         num_nodes=dataset.num_nodes,

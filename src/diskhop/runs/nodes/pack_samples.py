@@ -66,7 +66,7 @@ def pack_samples(
         raise ConfigError(
             f"{opened.path}: has several types, --samples are of graphs with one; train without --samples"
         )
-    if opened.features() is None:
+    if opened.feature_table() is None:
         raise ConfigError(f"{opened.path}: has no features to pack; use a dataset with features")
     budget = Budget(sizes_given.get("memory_bytes", default_memory_bytes()))
     given, held = find_samples(Path(samples)), {"original ids": opened.id_map().num_bytes}

@@ -111,13 +111,13 @@ def prepare(
     """
     layouts: list[Layout] = []
     reasons: list[str] = []
-    is_packable = dataset.features() is not None and _packs(config) and not workload.device_bytes
+    is_packable = dataset.feature_table() is not None and _packs(config) and not workload.device_bytes
     if (config.store == AUTO or _prepares(config.store)) and is_packable:
         layouts, reasons = _find_layouts(dataset, config, samples)
     plan, layout = _plan_with(dataset, workload, budget, layouts, reasons)
     if plan.predicted is None:
         plan = predict_plan(dataset, workload, plan, budget)
-    if not _prepares(plan.store) or dataset.features() is None:
+    if not _prepares(plan.store) or dataset.feature_table() is None:
         return Preparation(plan)
     chosen, workload = plan, replace(workload, store=plan.store)
     if layout is None and _packs(config) and prepares_ahead(workload, plan):
@@ -222,7 +222,7 @@ def pack(
     opened, _ = with_clusters(opened, resolved, budget, callback.prepared)
     workload = training_workload(resolved, task.seeds, task.held, opened.num_nodes)
     samples = run_samples(resolved, task.seeds.train, opened.num_nodes)
-    if opened.features() is not None:
+    if opened.feature_table() is not None:
         layouts, _ = _find_layouts(opened, resolved, samples)
         for layout in layouts:
             # A larger --disk than the layout was made for may pack without shared rows.
@@ -278,7 +278,7 @@ def _find_layouts(dataset: Dataset, config: SampledConfig, samples: Samples) -> 
     Of equals those with the shortest segments first, which read the fewest unwanted bytes. --cache and --disk bound
     what a layout keeps in memory and takes on the disk.
     """
-    table = dataset.features()
+    table = dataset.feature_table()
     assert table is not None
     manifests = sorted(scratch_path(dataset.path, config.scratch).glob(f"packed-*/{LAYOUT_FILE}"))
     # Hashing an epoch's order costs more than all else here, so only where there are layouts.

@@ -71,7 +71,7 @@ def choose_partitions(dataset: Dataset, choices: Choices) -> None:
     why = "enough to mix nodes that follow each other, few enough for large reads"
     num_partitions = int(choices.choose("node_partitions", _PARTITIONS, why))
     memory_bytes = choices.given.get("memory_bytes") or default_memory_bytes()
-    table = dataset.features()
+    table = dataset.feature_table()
     table_bytes = 0 if table is None else table.num_rows * table.row_bytes
     fits = num_partitions if 2 * table_bytes <= memory_bytes else num_partitions * memory_bytes // (2 * table_bytes)
     divisors = [each for each in range(1, num_partitions) if num_partitions % each == 0 and 2 * each <= fits]

@@ -328,7 +328,7 @@ class OutputRun:
         return remembered_model(self.dataset.path, self.tools.engine.name)
 
     def _with_features(self, config: SampledConfig) -> Dataset:
-        if self.dataset.features() is None and config.features:
+        if self.dataset.feature_table() is None and config.features:
             return self.dataset.with_made_features(config.features, config.seed)
         return self.dataset
 

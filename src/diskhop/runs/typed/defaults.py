@@ -43,14 +43,14 @@ def resolve_typed_config(
     labelled = dataset.of_node_type(target)
     num_nodes = sum(nodes.num_nodes for nodes in dataset.nodes.values())
     num_edges = sum(edges.num_edges for edges in dataset.edges.values())
-    if all(nodes.features() is None for nodes in dataset.nodes.values()):
+    if all(nodes.feature_table() is None for nodes in dataset.nodes.values()):
         _choose_for_learned(num_edges, choices)
     choose_batches(choices, num_nodes, num_edges)
     choices.choose("hidden", 64, "wide enough for most graphs, fast on a CPU")
     choices.choose("norm", "layer", "trains steadily at any batch size")
     choices.choose("dropout", 0.5, "default regularisation")
     choices.choose("lr", 0.003, "suits Adam with batches of some hundreds")
-    without = [name for name, nodes in dataset.nodes.items() if nodes.features() is None]
+    without = [name for name, nodes in dataset.nodes.items() if nodes.feature_table() is None]
     if without:
         shown = ", ".join(without)
         choices.choose("features", LEARNED, f"{shown} without features: rows that are learned")
@@ -77,7 +77,7 @@ def _choose_for_learned(num_edges: int, choices: Choices) -> None:
 
 def choose_model(dataset: Dataset, choices: Choices) -> None:
     """Choose the model. Raises ConfigError for one of graphs of one type."""
-    has_features = any(nodes.features() is not None for nodes in dataset.nodes.values())
+    has_features = any(nodes.feature_table() is not None for nodes in dataset.nodes.values())
     if has_features:
         choices.choose("model", "hetero-sage", "a sum per relation; works on any graph with types")
     else:

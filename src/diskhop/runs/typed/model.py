@@ -52,7 +52,7 @@ def types_of_run(merged: Dataset, config: AnyTypedConfig) -> RunTypes:
     assert types is not None
     stored, learned, made = {}, {}, {}
     for name, nodes in merged.nodes.items():
-        if nodes.features() is not None:
+        if nodes.feature_table() is not None:
             stored[name] = nodes.feature_dim
         elif config.features in ("", LEARNED):
             learned[name] = nodes.num_nodes

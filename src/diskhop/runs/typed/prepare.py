@@ -127,7 +127,7 @@ def step_measure(
     """Return what measures the seconds of a step of a model on a batch; None for a graph without features."""
     types, dims = merged.types, types_of_run(merged, config).schema.feature_dims
     assert types is not None
-    if merged.features() is None:
+    if merged.feature_table() is None:
         return None
     device = device_of(config)
 
@@ -155,5 +155,5 @@ def described_types(merged: Dataset) -> dict[str, Any]:
     return {
         "nodes": dict(types.num_nodes),
         "edges": {"__".join(edges.ends): edges.num_edges for edges in types.edges},
-        "learned": [name for name, nodes in merged.nodes.items() if nodes.features() is None],
+        "learned": [name for name, nodes in merged.nodes.items() if nodes.feature_table() is None],
     }

@@ -42,7 +42,7 @@ def resolve_typed_link_config(
     choose_batches(choices, num_nodes, sum(edges.num_edges for edges in dataset.edges.values()))
     choose("hidden", 64, "wide enough for most graphs, fast on a CPU")
     choose_links(choices)
-    without = [name for name, nodes in dataset.nodes.items() if nodes.features() is None]
+    without = [name for name, nodes in dataset.nodes.items() if nodes.feature_table() is None]
     if without:
         choose("features", LEARNED, f"{', '.join(without)} without features: rows that are learned")
     memory_bytes = given.get("memory_bytes") or default_memory_bytes()

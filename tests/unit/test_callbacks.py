@@ -1,0 +1,150 @@
+"""Callbacks for trackers of experiments, early ends, and progress on terminals, in notebooks and in logs."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+import diskhop
+from diskhop.errors import ConfigError
+from diskhop.runs.callbacks import BatchProgress, Callback
+from diskhop.ui.progress import MinuteLines, StageProgress, stage_progress
+
+RESULT = {"epochs": [{"epoch": 0}], "test": {"accuracy": 0.5, "protocol": {"sides": "both"}}}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run."""
+
+    lr: float = 0.1
+    fanout: tuple[int, ...] = (3,)
+
+
+def progress_of(batch: int, loss: float | None = 2.0) -> BatchProgress:
+    return BatchProgress(
+        stage="train",
+        epoch=1,
+        num_epochs=2,
+        batch=batch,
+        num_batches=4,
+        loss=loss,
+        seconds_left=9.0,
+        rate=5.0,
+        unit="batches",
+        stall_share=0.25,
+        hit_rate=None,
+    )
+
+
+def run_through(callback: Callback) -> None:
+    callback.configured(Options(), [])
+    callback.batch_done(progress_of(3))
+    callback.batch_done(progress_of(4, loss=None))
+    assert callback.epoch_done({"epoch": 1, "loss": 1.5, "valid": 0.25, "stages": {}}) is False
+    callback.finished(RESULT)
+
+
+BATCH = {"batch/loss": 2.0, "batch/batches_per_second": 5.0, "batch/stall_share": 0.25}
+
+
+@pytest.mark.parametrize("is_active", [False, True])
+def test_mlflow_gets_options_and_numbers(monkeypatch: pytest.MonkeyPatch, is_active: bool) -> None:
+    calls: list[tuple[Any, ...]] = []
+    fake = SimpleNamespace(
+        active_run=lambda: "run" if is_active else None,
+        set_experiment=lambda name: calls.append(("experiment", name)),
+        start_run=lambda run_name: calls.append(("start", run_name)),
+        log_params=lambda params: calls.append(("params", params)),
+        log_metrics=lambda values, step: calls.append((step, values)),
+        end_run=lambda: calls.append(("end",)),
+    )
+    monkeypatch.setitem(__import__("sys").modules, "mlflow", fake)
+    run_through(diskhop.MLflowCallback("graphs"))
+    own = [("experiment", "graphs"), ("start", None)], [("end",)]
+    first, last = ([], []) if is_active else own
+    assert calls == [
+        *first,
+        ("params", {"lr": 0.1, "fanout": (3,)}),
+        (7, BATCH),
+        (1, {"epoch/loss": 1.5, "epoch/valid": 0.25}),
+        (0, {"test/accuracy": 0.5}),
+        *last,
+    ]
+
+
+def test_wandb_gets_options_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    run = SimpleNamespace(config={}, log=calls.append, finish=lambda: calls.append("finish"))
+
+    def init(**arguments: Any) -> Any:
+        calls.append(arguments)
+        return run
+
+    monkeypatch.setitem(__import__("sys").modules, "wandb", SimpleNamespace(run=None, init=init))
+    run_through(diskhop.WandbCallback(project="graphs"))
+    assert run.config == {"lr": 0.1, "fanout": (3,)}
+    assert calls == [
+        {"project": "graphs"},
+        {**BATCH, "batch/step": 7},
+        {"epoch/loss": 1.5, "epoch/valid": 0.25, "epoch/step": 1},
+        {"test/accuracy": 0.5, "test/step": 0},
+        "finish",
+    ]
+
+
+@pytest.mark.parametrize(("name", "extra"), [("MLflowCallback", "mlflow"), ("WandbCallback", "wandb")])
+def test_a_missing_package_is_named_with_its_extra(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, extra, None)
+    with pytest.raises(ConfigError, match=rf"pip install 'diskhop\[{extra}\]'"):
+        getattr(diskhop, name)()
+
+
+def test_a_function_ends_training() -> None:
+    stop = diskhop.StopWhen(lambda record: record["valid"] > 0.5)
+    assert [stop.epoch_done({"valid": valid}) for valid in (0.4, 0.6)] == [False, True]
+
+
+def console_of(*, is_terminal: bool, **options: Any) -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, force_terminal=is_terminal, width=100, **options), out
+
+
+def test_a_log_gets_a_line_a_minute() -> None:
+    console, out = console_of(is_terminal=False)
+    now = [0.0]
+    stages = StageProgress(Progress(console=console, disable=True), clock=lambda: now[0])
+    for now[0], done in ((0.0, 0), (59.0, 10), (60.0, 25), (61.0, 30), (119.0, 40), (120.0, 50)):
+        stages("features", done, 100)
+    assert out.getvalue().splitlines() == [
+        "features: 25% after 60 s, 180 s left",
+        "features: 50% after 120 s, 120 s left",
+    ]
+
+
+def test_a_terminal_has_bars_instead_of_lines() -> None:
+    console, out = console_of(is_terminal=True)
+    now = [0.0]
+    lines = MinuteLines(console, clock=lambda: now[0])
+    for now[0] in (0.0, 100.0):
+        lines.show(lambda: "line")
+    assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_colours_are_left_out_where_asked(no_color: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    console, out = console_of(is_terminal=True)
+    with stage_progress(console) as progress:
+        progress("features", 5, 10)
+    assert "features" in out.getvalue()
+    assert ("\x1b[38;" in out.getvalue() or "\x1b[3" in out.getvalue()) is not no_color
