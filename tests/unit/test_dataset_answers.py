@@ -12,6 +12,7 @@ from torch_geometric.data import Data, HeteroData
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.files import drop_cached_pages
 from diskhop.errors import BudgetError, ConfigError
 
 NUM_NODES, DIM = 50, 3
@@ -61,6 +62,24 @@ def test_features_are_indexed_by_ids(graph: tuple[Data, Dataset]) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             features[index]
+
+
+def bytes_read() -> int:
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("read_bytes")))
+
+
+def test_only_the_rows_asked_for_are_read(tmp_path: Path) -> None:
+    dataset = diskhop.generate("uniform", tmp_path / "graph", nodes=16_000, edges=16_000, dim=128, memory="100MB")
+    features, table = dataset.features, dataset.feature_table()
+    assert features is not None
+    assert table is not None
+    expected = np.fromfile(table.path, np.float32).reshape(-1, 128)[::2000]
+    drop_cached_pages(table.path)
+    before = bytes_read()
+    np.testing.assert_array_equal(features[::2000], expected)
+    # A page or two for each of eight rows of 512 bytes, of 8 MB.
+    assert bytes_read() - before <= 8 * 2 * 4096
 
 
 def test_ids_with_gaps_are_ranged_over(tmp_path: Path) -> None:

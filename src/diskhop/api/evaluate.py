@@ -58,7 +58,7 @@ def evaluate(
     part: nodes to measure on: train, valid or test (default: each); links: edges, by default valid and test;
         embeddings: edges to rank, test (default) or valid.
     dataset: labelled dataset to measure a node classifier on; default: the run's own.
-    executor, workers: where tasks of a node classifier run, as --executor; see runtime/executors.py.
+    executor, workers: where tasks run, as --executor; see runtime/executors.py.
     progress: called with a stage, and what is done of it and in total.
 
     Options that are not given are those of the run. Raises ConfigError, SchemaError, BudgetError; TrainingError or
