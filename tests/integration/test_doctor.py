@@ -22,6 +22,7 @@ from tests.runs import small_graph
 
 ROOT = Path(__file__).parents[2]
 FORBIDDEN, OLD_KERNEL = errno.EPERM, errno.ENOSYS
+needs_uring = pytest.mark.skipif(bool(why_no_uring()), reason=why_no_uring() or "io_uring works")
 
 
 def ran_without_uring(error_number: int, *command: str) -> subprocess.CompletedProcess[str]:
@@ -29,6 +30,7 @@ def ran_without_uring(error_number: int, *command: str) -> subprocess.CompletedP
     return subprocess.run(filtered, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
+@needs_uring
 @pytest.mark.parametrize(
     ("error_number", "reason", "next_step"),
     [
@@ -81,7 +83,7 @@ def test_a_build_of_torch_without_cuda_comes_with_what_to_install() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(why_no_uring()), reason=why_no_uring() or "io_uring works")
+@needs_uring
 def test_runs_without_io_uring_train_the_same_model_and_doctor_says_so(tmp_path: Path) -> None:
     small_graph(tmp_path / "graph", num_nodes=2000, dim=16, num_classes=4, num_edges=12_000, train_fraction=0.3, seed=0)
     graph, options = str(tmp_path / "graph"), ["--memory", "100MB", "--store", "direct", "--epochs", "2"]
