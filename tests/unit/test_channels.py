@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from diskhop.runtime.channels import ByteGate, ClosedError, OrderedChannel
+from diskhop.runtime.channels import ByteGate, ClosedError, OrderedChannel, Phase
 
 SECONDS = 10
 
@@ -109,3 +109,49 @@ def test_more_than_the_gate_holds_goes_alone() -> None:
     gate.leave(500)
     assert small.wait(SECONDS)
     thread.join(SECONDS)
+
+
+def test_a_phase_ends_when_no_thread_works_any_more() -> None:
+    phase, events = Phase(), list[str]()
+    inside, may_leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        for _ in range(2):
+            with phase.work():
+                events.append("works")
+                inside.set()
+                assert may_leave.wait(SECONDS)
+                events.append("leaves")
+
+    thread = in_thread(work)
+    assert not events
+    phase.begin()
+    assert inside.wait(SECONDS)
+    in_thread(may_leave.set)
+    phase.end()
+    events.append("over")
+    phase.begin()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert events[:2] == ["works", "leaves"]
+    assert events.count("works") == 2
+    assert "over" in events[2:]
+
+
+def test_closing_a_phase_wakes_who_waits_for_it() -> None:
+    phase = Phase()
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with phase.work():
+                pass
+        except ValueError as error:
+            raised.append(error)
+
+    thread = in_thread(work)
+    phase.close(ValueError("the disk is gone"))
+    thread.join(SECONDS)
+    assert [str(error) for error in raised] == ["the disk is gone"]
+    with pytest.raises(ValueError, match="the disk is gone"):
+        phase.end()
