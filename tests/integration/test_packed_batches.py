@@ -39,7 +39,7 @@ def batches_of(dataset: Dataset, **options: Any) -> list[bytes]:
     arguments: dict[str, Any] = {
         "num_neighbors": [4, 3],
         "batch_size": 7,
-        "input_nodes": range(150),
+        "input_nodes": range(80),
         "shuffle": True,
         "memory": "150MB",
         "threads": 2,

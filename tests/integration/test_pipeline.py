@@ -238,8 +238,9 @@ def test_a_batch_that_the_shared_buffer_cannot_hold_ends_the_pass(dataset: Datas
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop")]
 
 
+@pytest.mark.parametrize("times", [150, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reads_lent_rows", [True, False])
-def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows: bool) -> None:
+def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows: bool, times: int) -> None:
     """Whatever the stages wait for just then; the buffer that they leave behind serves the next pass."""
     plan = plan_for(dataset, store="shared", reads_lent_rows=reads_lent_rows)
     seeds = dataset.split_rows("train")
@@ -248,7 +249,7 @@ def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows
     plan = with_share(plan, buffer_rows=3 * plan.batch_rows, extractors=2)
     generator = np.random.default_rng(0)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
-        for start in range(500):
+        for start in range(times):
             with pipeline.run(pass_over(seeds, epoch=start, batch_size=50, seed=0)) as batches:
                 for _ in range(generator.integers(0, 4)):
                     next(batches)
@@ -260,9 +261,10 @@ def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows
         assert read == dropped + held
 
 
+@pytest.mark.parametrize("times", [40, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reads_lent_rows", [True, False])
 def test_leaving_while_chunks_are_packed_or_read_returns_at_once(
-    dataset: Dataset, tmp_path: Path, reads_lent_rows: bool
+    dataset: Dataset, tmp_path: Path, reads_lent_rows: bool, times: int
 ) -> None:
     """Room for two batches, superbatches of three: stages wait for room, packing, the disk and each other."""
     plan = plan_for(dataset, store="packed", reads_lent_rows=reads_lent_rows, cache_bytes=20_000, scratch=str(tmp_path))
@@ -274,7 +276,7 @@ def test_leaving_while_chunks_are_packed_or_read_returns_at_once(
     expected = run_all(dataset, plan, num_batches=0)
     generator = np.random.default_rng(0)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
-        for start in range(100):
+        for start in range(times):
             with pipeline.run(pass_over(seeds)) as batches:
                 for index in range(generator.integers(0, 5)):
                     assert torch.equal(rows_of(next(batches)), expected[index].x), start

@@ -1,4 +1,4 @@
-"""Adam against torch.optim.Adam, and what a process imports that uses it."""
+"""Adam against torch.optim.Adam, seeds against torch.manual_seed, and what a process imports that uses them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from diskhop.nn.adam import Adam
+from diskhop.nn.reproducible import seed_torch
 
 
 def parameters() -> list[nn.Parameter]:
@@ -74,3 +75,11 @@ print(sorted({"torch._dynamo", "torch._inductor"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_seed_draws_what_torch_draws_of_it() -> None:
+    torch.manual_seed(7)
+    expected = torch.randn(9)
+    torch.randn(1)
+    seed_torch(7, torch.device("cpu"))
+    assert torch.equal(torch.randn(9), expected)

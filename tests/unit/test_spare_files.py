@@ -106,22 +106,23 @@ def measured(work: Path) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
-@pytest.mark.parametrize("wanted", [(4,), (1, 2, 4)])
-def test_tables_stay_within_the_planned_disk_space(folder: Path, model: str, wanted: tuple[int, ...]) -> None:
+def test_tables_stay_within_the_planned_disk_space(folder: Path, model: str) -> None:
     """Widths grow and shrink from layer to layer, with several blocks."""
     rng = np.random.default_rng(0)
     num_nodes = 9000  # three groups
     graph = build_graph(folder / "graph", rng.integers(0, num_nodes, (2, 20_000)), rng.normal(size=(num_nodes, 100)))
     network = build_network(model, 100, 4, layers=4, hidden=40, heads=1)
-    plans, work = list[StreamedPlan](), folder / "work"
-    with measured(WorkFolder(work).path) as seen:
-        found = streamed(graph, network, work, wanted=wanted, memory_bytes=1_300_000, plans=plans, keep=True)
-    assert any(layer.num_blocks > 1 for layer in plans[0].layers)
-    assert 0.5 * plans[0].work_bytes <= max(seen) <= plans[0].work_bytes
-    assert 0 < table_bytes(WorkFolder(work).path) <= plans[0].result_bytes
-    again = streamed(graph, network, folder / "other", wanted=wanted)
-    for number, rows in found.items():
-        np.testing.assert_array_equal(rows, again[number])
+    again = streamed(graph, network, folder / "other", wanted=(1, 2, 4))
+    for wanted in [(4,), (1, 2, 4)]:
+        plans, work = list[StreamedPlan](), folder / f"work {len(wanted)}"
+        with measured(WorkFolder(work).path) as seen:
+            found = streamed(graph, network, work, wanted=wanted, memory_bytes=1_300_000, plans=plans, keep=True)
+        assert any(layer.num_blocks > 1 for layer in plans[0].layers)
+        assert 0.5 * plans[0].work_bytes <= max(seen) <= plans[0].work_bytes
+        assert 0 < table_bytes(WorkFolder(work).path) <= plans[0].result_bytes
+        assert set(found) == set(wanted)
+        for number, rows in found.items():
+            np.testing.assert_array_equal(rows, again[number])
 
 
 @pytest.mark.parametrize("wanted", [(3,), (1, 3)])

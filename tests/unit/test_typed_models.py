@@ -36,14 +36,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def sample(seed: int = 0, degree: int = 4, counts: dict[str, int] = COUNTS) -> tuple[TypedBatch, TypeMap]:
+def sample(
+    seed: int = 0, degree: int = 4, counts: dict[str, int] = COUNTS, num_seeds: int = SEEDS
+) -> tuple[TypedBatch, TypeMap]:
     """All neighbours of the first papers, hop by hop, in the order of a merged batch."""
     random = np.random.default_rng(seed)
     type_map = TypeMap(counts, tuple(MergedEdges(ends[1], ends, counts[ends[2]] * degree) for ends in RELATIONS))
     lists = {ends: random.integers(0, counts[ends[0]], (counts[ends[2]], degree)) for ends in RELATIONS}
-    nodes, place = list(range(SEEDS)), {node: node for node in range(SEEDS)}
+    nodes, place = list(range(num_seeds)), {node: node for node in range(num_seeds)}
     indptr, sources, positions = [0], [], []
-    new_nodes, first = [SEEDS], 0
+    new_nodes, first = [num_seeds], 0
     new_edges: list[int] = []
     for _ in range(HOPS):
         last = len(nodes)
@@ -64,7 +66,7 @@ def sample(seed: int = 0, degree: int = 4, counts: dict[str, int] = COUNTS) -> t
         first = last
     sampled = SampledBatch(
         number=0,
-        num_seeds=SEEDS,
+        num_seeds=num_seeds,
         node_ids=np.array(nodes, np.int64),
         indptr=np.array(indptr, np.int64),
         sources=np.array(sources, np.int32),

@@ -7,6 +7,7 @@ cached in one JSON file (system/machine_cache.py), keyed by device, engine and k
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import shutil
@@ -203,15 +204,21 @@ def _drop_cached_pages(file: File, descriptor: int) -> None:
 
 
 def _device_key(folder: Path, engine: str) -> str:
-    """Return the cache key of a model: block device, as far as the kernel identifies it, engine, kernel version."""
-    device = folder.stat().st_dev
-    parts = [f"{os.major(device)}:{os.minor(device)}"]
-    block = Path("/sys/dev/block") / parts[0]
+    """Return the cache key of a model: block device, engine, kernel version."""
+    return "|".join([*_device_identity(folder.stat().st_dev), engine, platform.release()])
+
+
+@functools.cache
+def _device_identity(device: int) -> tuple[str, ...]:
+    """Return a block device's number, and what the kernel identifies its disk by."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    block = (Path("/sys/dev/block") / number).resolve()
+    parts = [number]
     # A partition is identified by its disk, one folder up.
     for name in ("size", "wwid", "device/wwid", "device/serial", "device/model", "serial", "../serial", "../wwid"):
         with contextlib.suppress(OSError):
-            parts.append((block.resolve() / name).read_text().strip())
-    return "|".join([*parts, engine, platform.release()])
+            parts.append((block / name).read_text().strip())
+    return tuple(parts)
 
 
 def _read_cache() -> dict[str, DiskModel]:

@@ -39,6 +39,18 @@ def reproducible(threads: int, device: torch.device | None = None) -> Iterator[N
         torch.utils.deterministic.fill_uninitialized_memory = fills_memory  # type: ignore[attr-defined]
 
 
+def seed_torch(seed: int, device: torch.device | None = None) -> None:
+    """Seed torch's generators of the CPU and of a device.
+
+    torch.manual_seed() does the same for every kind of device, and formats the call stack for each that is not there:
+    .2 to .6 ms, for each batch.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device is not None and device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
     """Run torch with this many threads, here and in threads that start meanwhile."""

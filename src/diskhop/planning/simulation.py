@@ -94,6 +94,8 @@ class Simulation:
         self._engine: Engine = open_engine(engine_name).engine
         disk = disk or disk_model(dataset, engine_name)
         self._max_gap_bytes = disk.break_even_gap_bytes
+        # Once: plans are compared, and must be predicted with the same page cache.
+        self._free_bytes = free_memory_bytes()
         self._counts: NDArray[Any] | None = None
         self._lists: dict[int, ListsRead] = {}
         self._fastest = math.inf
@@ -238,7 +240,7 @@ class Simulation:
             is_reused=workload.reuse,
             pinned=self._pinned(plan) if counts else None,
             counting_bytes=list_bytes(self._dataset.topology) if counts else 0,
-            page_cache_bytes=max(0, free_memory_bytes() - sum(plan.reserved.values())),
+            page_cache_bytes=max(0, self._free_bytes - sum(plan.reserved.values())),
             lists=lists or self._lists_read(plan),
             epochs_prepared=_epochs_prepared(plan, workload),
         )

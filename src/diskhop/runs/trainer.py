@@ -20,6 +20,7 @@ from diskhop.config.train import TrainConfig
 from diskhop.counters import FetchCounts
 from diskhop.errors import TrainingError
 from diskhop.nn.adam import Adam
+from diskhop.nn.reproducible import seed_torch
 from diskhop.nn.schedules import step_factor
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import BatchProgress, Callback
@@ -69,13 +70,14 @@ class Trainer:
         group: Group | None = None,
         device: torch.device | None = None,
     ) -> None:
-        torch.manual_seed(_key(config.seed, _INITIALISATION, 0))
+        seed_torch(_key(config.seed, _INITIALISATION, 0), device)
         # Drawn in memory: the same everywhere.
         self.model = make_model().to(device)
         self.optimizer = Adam(self.model.parameters(), config.lr, config.weight_decay)
         self._task = task
         self._config = config
         self._callback = callback
+        self._device = device
         self._group = group or Group()
         self._sums = GradientSums(self.model, self._group)
         self._started = time.perf_counter()
@@ -135,7 +137,7 @@ class Trainer:
 
     def _add_gradients(self, feed: Feed, batch: Batch, epoch: int) -> LossValue:
         """Add a batch's gradients, and return its loss; keeps nothing of the batch."""
-        torch.manual_seed(_key(self._config.seed, epoch, batch.number))
+        seed_torch(_key(self._config.seed, epoch, batch.number), self._device)
         loss = self._task.loss(feed.forward(self.model, batch), batch)
         value = loss.mean.item()
         if not np.isfinite(value):
