@@ -28,6 +28,7 @@ from tests.runs import OPTIONS, assert_same_run, small_graph
 SMALL: dict[str, Any] = {
     **{name: value for name, value in OPTIONS.items() if name not in ("fanout", "eval_fanout", "batch_size")},
     "layers": 2,
+    "self_term": False,
     "sampler": "cluster",
 }
 

@@ -16,6 +16,7 @@ from tests.runs import OPTIONS, assert_same_run, interrupt, small_graph
 
 MARIUS: dict[str, Any] = {
     **OPTIONS,
+    "self_term": False,
     "sampler": "marius",
     "node_partitions": 8,
     "resident_partitions": 4,

@@ -221,7 +221,7 @@ def test_a_table_of_too_many_rows_is_refused_before_anything_is_measured(
     table = dataset.feature_table()
     assert table is not None
     large = Table(path=table.path, num_rows=2**32 + 1, row_bytes=table.row_bytes, row_stride=table.row_stride)
-    monkeypatch.setattr(Dataset, "features", lambda _self: large)
+    monkeypatch.setattr(Dataset, "feature_table", lambda _self: large)
     told = rf"{re.escape(str(table.path))}: has 4294967297 rows, --store packed takes at most 4294967296; use"
     with pytest.raises(ConfigError, match=told):
         NeighborLoader(dataset, [4], "train", store="packed", memory="100MB")

@@ -41,7 +41,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def run(dataset: Dataset, out: Path, **options: Any) -> dict[str, Any]:
-    return train(dataset, **{**OPTIONS, "model": "sage", **options}, out=out).result
+    return train(dataset, **{**OPTIONS, "model": "sage", "self_term": False, **options}, out=out).result
 
 
 def test_training_has_every_sampler_of_the_registry_that_starts_from_seeds() -> None:

@@ -16,7 +16,7 @@ def chosen(num_nodes: int, num_edges: int, num_relations: int, model: str) -> di
 def test_a_knowledge_graph_is_trained_in_small_batches_and_ranked_as_published() -> None:
     learning = {"reciprocal": True, "n3": 0.15, "adagrad": "element", "init_scale": 0.01, "lr_schedule": "linear"}
     sizes = {"dim": 256, "batch_size": 2000, "chunk_size": 250, "negatives": 2000, "epochs": 19}
-    ranks = {"eval_candidates": 0, "eval_filtered": True, "eval_every": 5}
+    ranks = {"eval_candidates": 0, "eval_filtered": True}
     assert chosen(14_541, 272_115, 237, "complex") == learning | sizes | ranks
 
 

@@ -78,7 +78,8 @@ def _value(option: OptionField, word: str, value: Any) -> Any:
     """Return the value of an option. Text of the command line is parsed, and a path is text."""
     if isinstance(value, PathLike) and option.type is str:
         value = fspath(value)
-    if not isinstance(value, str):
+    # An empty text is how a text says that it was not given.
+    if not isinstance(value, str) or (not value and option.type is str):
         return value
     if option.parse is not None:
         try:

@@ -10,7 +10,7 @@ import torch
 
 from diskhop.budget import format_bytes
 from diskhop.config.embed import DEFAULT_EVAL_EDGES, DEVICE_MODELS, EmbedConfig
-from diskhop.config.options import AUTO, check_options, require_known
+from diskhop.config.options import AUTO, check_options, load_config, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.graph_edges import embedded_nodes
 from diskhop.embedding.scoring.losses import LOSSES
@@ -23,7 +23,9 @@ from diskhop.planning.embeddings.size import _count_edges, embed_size
 from diskhop.run_files import EMBEDDING
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
 from diskhop.runs.data_use import ignored_parts
+from diskhop.runs.embedding.folder import EmbeddingFolder
 from diskhop.runs.embedding.recipes import choose_embedding_defaults
+from diskhop.runs.embedding.warm_start import SHARED_OPTIONS
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.system.memory import default_memory_bytes, default_threads
 
@@ -54,6 +56,8 @@ def resolve_embed_config(
     choices = Choices(given)
     choose, complete = choices.choose, choices.complete
     num_edges = _count_edges(dataset)
+    if given.get("warm_start"):
+        _choose_architecture(choices, Path(given["warm_start"]))
     _choose_model(dataset, choices)
     if preset is None:
         num_nodes = embedded_nodes(dataset).num_nodes
@@ -86,6 +90,17 @@ def resolve_embed_config(
         choices.made.append(Choice("partitions", str(chosen.partitions), why))
     choices.made += ignored_parts(dataset, EMBEDDING)
     return Resolved(EmbedConfig(**complete), choices.made, None)
+
+
+def _choose_architecture(choices: Choices, run: Path) -> None:
+    """Take what embeddings of another run must share with this one's."""
+    folder = EmbeddingFolder(run)
+    if not folder.config_path.exists():
+        return  # opening the run says what is wrong
+    saved = load_config(folder.config_path, (EmbedConfig,)).options
+    for name in SHARED_OPTIONS:
+        if name in saved:
+            choices.choose(name, saved[name], f"as in the run of --warm-start, {run.name}")
 
 
 def _choose_model(dataset: Dataset, choices: Choices) -> None:

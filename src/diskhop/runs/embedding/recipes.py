@@ -46,4 +46,3 @@ def choose_embedding_defaults(num_nodes: int, num_edges: int, num_relations: int
     if num_nodes * _DIM <= _MOST_RANKED_VALUES:
         yield Default("eval_candidates", 0, "all nodes, as in publications: there are few")
         yield Default("eval_filtered", True, "as in publications")
-        yield Default("eval_every", 5, "epochs are short")

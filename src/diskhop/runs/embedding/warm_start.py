@@ -18,6 +18,8 @@ from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runs.embedding.places import Places, relation_names
 
 _BLOCK_NODES = 1 << 20
+# Options that the embeddings of both runs must have in common.
+SHARED_OPTIONS = ("model", "dim", "reciprocal")
 
 
 class WarmStart:
@@ -63,7 +65,7 @@ class WarmStart:
 
 
 def _require_same_kind(run: OpenRun, config: EmbedConfig) -> None:
-    for name in ("model", "dim", "reciprocal"):
+    for name in SHARED_OPTIONS:
         old, new = getattr(run.config, name), getattr(config, name)
         if old != new:
             raise ConfigError(
