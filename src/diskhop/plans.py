@@ -262,6 +262,11 @@ class SampledPlan(RunPlan):
     columns: tuple[tuple[str, str], ...] = ()
     row_places: RowPlaces | None = None
 
+    @property
+    def num_resident(self) -> int:
+        """Rows that stay from the first batch to the last, in memory and on a device."""
+        return self.share.cache_rows if self.row_places is None else self.row_places.num_rows
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for result.json, where the store's share stands among the other fields."""
         stored = RunPlan.to_dict(self)

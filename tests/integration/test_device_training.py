@@ -18,6 +18,7 @@ from diskhop.runs.devices import device_of_rank
 from diskhop.runs.kinds import find_kind
 from diskhop.runs.start import train
 from diskhop.runtime.ranks import Ranks
+from diskhop.stores.packed.layout import read_layout
 from diskhop.stores.stores import STORES
 from diskhop.ui.summary import summarize
 from tests.devices import as_on_a_device, deliver_on_the_cpu
@@ -96,6 +97,26 @@ def test_rows_on_the_device_train_the_same_model(dataset: Dataset, in_memory: Pa
     # An address per row, and the ids of those that are placed.
     ids = 300 if plan["store"] == "memory" else 100
     assert plan["reserved"]["row addresses of the device"] == 8 * (300 + ids)
+
+
+@pytest.mark.parametrize(
+    ("cache", "device", "places"),
+    [(50, 100, (100, 50)), (1, 60, (60, 1)), (300, 500, (295, 0))],
+    ids=["both", "few in memory", "all that is accessed"],
+)
+def test_batches_packed_ahead_lack_the_rows_on_the_device(
+    dataset: Dataset, tmp_path: Path, run_both: Make, cache: int, device: int, places: tuple[int, int]
+) -> None:
+    train(dataset, out=tmp_path / "direct", store="direct", reuse=True, **OPTIONS)
+    options: dict[str, Any] = {"store": "packed", "reuse": True, "scratch": str(tmp_path), "cache_bytes": cache * 32}
+    trained = run_both(dataset, tmp_path / "direct", device_memory_bytes=device * 32, **options)
+    plan = trained.result["plan"]
+    assert plan["row_places"] == {"device_rows": places[0], "pinned_rows": places[1]}
+    (manifest,) = tmp_path.glob("packed-*/layout.json")
+    assert read_layout(manifest.parent).num_held == sum(places)
+    assert any(line.startswith("Using 1 epoch packed in") for line in plan["reasons"])
+    for epoch in trained.result["epochs"]:
+        assert (epoch["rows_hit"] == epoch["rows_requested"]) == (device >= 300)
 
 
 def test_a_cache_stays_beside_rows_on_the_device(dataset: Dataset, in_memory: Path, run_both: Make) -> None:

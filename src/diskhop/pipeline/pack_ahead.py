@@ -193,7 +193,7 @@ def _key_text(
         "samples": samples_of(settings[samples.epochs[0]]),
         "epochs": [(epoch, each.seeds_hash) for epoch, each in settings.items()],
         "batches": samples.num_batches,
-        "rows in memory": plan.share.cache_rows,
+        "rows in memory": plan.num_resident,
         "chosen by": "all epochs",
         "disk": disk_bytes,
     }

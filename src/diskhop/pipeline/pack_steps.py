@@ -215,13 +215,13 @@ class LayoutBuilder:
         return lambda number: given.read(wanted.epoch, number, topology, id_map)
 
     def _choose_resident(self, traces: Mapping[int, Path], path: Path) -> None:
-        """Write the ids of the rows that all epochs access most: memory saves the most reads there."""
+        """Write the ids of the rows that all epochs access most, for memory and a device: they save the most reads."""
         counts = np.zeros(self.table.num_rows, np.uint32)
         for epoch, trace_path in traces.items():
             trace = self._open_trace(epoch, trace_path)
             for index in range(len(trace)):
                 counts[trace.node_ids(index)] += 1
-        most_accessed(counts, self.plan.share.cache_rows).astype("<i8").tofile(path)
+        most_accessed(counts, self.plan.num_resident).astype("<i8").tofile(path)
 
     def _copy_resident(self, resident: NodeIds, path: Path) -> None:
         started = time.perf_counter()

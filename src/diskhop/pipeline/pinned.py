@@ -31,11 +31,14 @@ def choose_rows(
     expected: SeedSet | None,
     engine: Engine,
     pool: BufferPool,
+    among: NodeIds | None = None,
 ) -> NodeIds:
     """Choose the rows that will probably be accessed most, as many as the plan has memory for, ascending.
 
     Those that lie on a device, if the plan has any, come before those in pinned memory; of a graph with types, both are
     chosen type by type.
+
+    among: rows to choose from, as many as the plan has places for; None: all.
     """
     if plan.pinned == "accesses" and expected is not None:
         counts: NDArray[Any] = count_accesses(topology, expected)
@@ -48,6 +51,10 @@ def choose_rows(
         return pick_pinned(counts, table, plan.share)
     # Rows that no counted batch accesses come last, in the order of their ids.
     counts += 1
+    if among is not None:
+        kept = counts[among]
+        counts[:] = 0
+        counts[among] = kept
     table = dataset.feature_table()
     if not isinstance(table, TableGroup):
         levels = place_rows(counts, places.device_rows, places.pinned_rows)

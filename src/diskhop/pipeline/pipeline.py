@@ -150,7 +150,8 @@ def open_pipeline(
             stack.enter_context(shared_directory(folder))
             prepared = kind.find_prepared(folder, table)
             pinned = prepared.held_ids()
-        elif table is not None and (plan.row_places or counts_accesses(dataset, plan.store, plan.pinned)):
+        is_counted = counts_accesses(dataset, plan.store, plan.pinned) and prepared is None
+        if table is not None and (plan.row_places or is_counted):
             # The plan's bytes are reserved later: counting needs a batch and the working memory of sampling now.
             counting_bytes = COUNTING_BYTES_PER_NODE * topology.num_nodes + plan.reserved["sampling"] + plan.batch_bytes
             if plan.row_places is not None:
@@ -158,7 +159,7 @@ def open_pipeline(
             with budget.reserve("counting accesses", counting_bytes):
                 # Processes that share rows share the choice: each expects seeds of its own.
                 keep = (OwnMemory() if memory is None else memory).keep
-                chosen = keep(lambda: choose_rows(dataset, plan, topology, expected, engine, pool))
+                chosen = keep(lambda: choose_rows(dataset, plan, topology, expected, engine, pool, pinned))
             if (places := plan.row_places) is None:
                 pinned = chosen
             else:

@@ -58,8 +58,7 @@ class NoRoomError(BudgetError):
 
 def prepares_ahead(workload: Workload, plan: SampledPlan) -> bool:
     """Whether all batches of a run are prepared before the first epoch: it pays, and --disk has room for them."""
-    # Batches packed ahead have all rows that are not resident, those on a device among them.
-    if STORES[plan.store].find_prepared is None or plan.row_places is not None:
+    if STORES[plan.store].find_prepared is None:
         return False
     if workload.reuse:
         return True

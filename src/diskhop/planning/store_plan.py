@@ -77,6 +77,9 @@ def plan_store(
     table = dataset.feature_table()
     kind = store_kind(store, table)
     device_rows = on_device(table, workload.device_bytes, sizes)
+    if workload.prepared is not None:
+        # Batches packed ahead lack the resident rows, no others.
+        device_rows = {name: min(num_rows, workload.prepared.num_held) for name, num_rows in device_rows.items()}
     if device_rows:
         # Batches have addresses, and the rows to pin are found by counting.
         workload = replace(workload, values=workload.values.plus(ADDED), pinned=workload.pinned or ACCESSES)
@@ -191,6 +194,7 @@ class _StorePlanning:
         """Reserve everything; afterwards room and lists are set. Raises BudgetError."""
         in_turn_bytes = 0 if self._in_turn == "none" else list_bytes(self.files)
         wishes = store_wishes(self._dataset, self._workload, self._kind, most_in_flight, in_turn_bytes)
+        wishes = replace(wishes, device_rows=sum(self._device_rows.values()))
         if wishes.cache_bytes is not None and "cache" not in self._kind.shares:
             wishes = replace(wishes, cache_bytes=wishes.cache_bytes // self._budget.num_processes)
         sizes, workload = self._sizes, self._workload
@@ -239,10 +243,11 @@ class _StorePlanning:
     @property
     def _chooses_rows(self) -> bool:
         """Whether accesses are counted to choose rows to pin, when nothing but the lists is in memory."""
+        if self._device_rows:
+            return True
         if self._workload.prepared is not None or self._table is None:
             return False
-        pinned = self._workload.pinned or PINNED[0]
-        return bool(self._device_rows) or counts_accesses(self._dataset, self._kind.name, pinned)
+        return counts_accesses(self._dataset, self._kind.name, self._workload.pinned or PINNED[0])
 
     def _smallest_of_sampling(self) -> dict[str, int]:
         """Bytes that sampling needs at least, by name."""

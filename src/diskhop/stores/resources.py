@@ -24,6 +24,10 @@ _ROWS_PER_PIECE = 1 << 16
 class PreparedBatches(Protocol):
     """Batches that were prepared in a folder before the run, by a store that can replay them."""
 
+    @property
+    def num_held(self) -> int:
+        """Number of rows that stay in memory, or on a device."""
+
     def held_ids(self) -> NodeIds:
         """Ids of the rows that stay in memory, int64, ascending. Raises ReadError and FormatError."""
 

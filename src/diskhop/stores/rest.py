@@ -5,7 +5,7 @@ Whoever has the other rows puts the batch together. Counts are of the whole batc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from diskhop.protocols import (
     SampledBatch,
     TableGroup,
 )
+from diskhop.stores.resources import ReplayStore
 
 _NO_NODES = np.empty(0, np.int64)
 
@@ -99,6 +100,10 @@ class RestAheadStore(RestStore):
     def start_pass(self) -> None:
         """See LookAheadStore."""
         self._ahead.start_pass()
+
+    def replay(self, source: Any, numbers: Sequence[int]) -> Iterator[tuple[SampledBatch, float]]:
+        """See ReplayStore; the batches have all their nodes."""
+        return cast(ReplayStore[Any], self._ahead).replay(source, numbers)
 
     def make_room(self, batch: SampledBatch) -> None:
         """See LookAheadStore."""

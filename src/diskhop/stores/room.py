@@ -39,6 +39,7 @@ class StoreWishes:
     superbatch: batches sampled ahead together at most.
     scratch: folder for the run's temporary files.
     prepared: batches prepared before the run.
+    device_rows: rows that lie on a device.
     pins_first_rows: the rows to pin are the first ones of the table.
     is_lent: the model reads rows in the store's memory.
     holds_while_waiting: the consumer keeps a batch while it waits for the next one.
@@ -52,6 +53,7 @@ class StoreWishes:
     disk_bytes: int | None = None
     superbatch: int | None = None
     prepared: PreparedBatches | None = None
+    device_rows: int = 0
     pins_first_rows: bool = False
     is_lent: bool = False
     holds_while_waiting: bool = False

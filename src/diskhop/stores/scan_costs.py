@@ -61,7 +61,8 @@ def scan(
         read = reads_of(scenario, [misses[start : start + together] for start in starts])
         fetching = replace(
             read,
-            hit_rate=1 - num_missed / num_rows,
+            # None is left where all rows lie on a device.
+            hit_rate=1 - num_missed / max(1.0, num_rows),
             cores_seconds=row_seconds + read.reads * scenario.cores.read,
             together=together,
         )

@@ -111,9 +111,9 @@ def prepare(
     """
     layouts: list[Layout] = []
     reasons: list[str] = []
-    is_packable = dataset.feature_table() is not None and _packs(config) and not workload.device_bytes
+    is_packable = dataset.feature_table() is not None and _packs(config)
     if (config.store == AUTO or _prepares(config.store)) and is_packable:
-        layouts, reasons = _find_layouts(dataset, config, samples)
+        layouts, reasons = _find_layouts(dataset, config, workload.device_bytes, samples)
     plan, layout = _plan_with(dataset, workload, budget, layouts, reasons)
     if plan.predicted is None:
         plan = predict_plan(dataset, workload, plan, budget)
@@ -147,7 +147,9 @@ def find_packed(
     dataset: Dataset, config: SampledConfig, workload: Workload, train_rows: NodeRows, budget: Budget
 ) -> Workload:
     """Return the workload with the epochs that were packed before, if any that fit the budget."""
-    layouts, reasons = _find_layouts(dataset, config, run_samples(config, train_rows, dataset.num_nodes))
+    layouts, reasons = _find_layouts(
+        dataset, config, workload.device_bytes, run_samples(config, train_rows, dataset.num_nodes)
+    )
     return _with_layout(dataset, workload, budget, layouts, reasons)
 
 
@@ -223,7 +225,7 @@ def pack(
     workload = training_workload(resolved, task.seeds, task.held, opened.num_nodes)
     samples = run_samples(resolved, task.seeds.train, opened.num_nodes)
     if opened.feature_table() is not None:
-        layouts, _ = _find_layouts(opened, resolved, samples)
+        layouts, _ = _find_layouts(opened, resolved, workload.device_bytes, samples)
         for layout in layouts:
             # A larger --disk than the layout was made for may pack without shared rows.
             is_enough = resolved.disk_bytes == 0 or not layout.has_shared_rows
@@ -272,11 +274,13 @@ def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:
     return epoch is not None and epoch.num_batches >= num_batches
 
 
-def _find_layouts(dataset: Dataset, config: SampledConfig, samples: Samples) -> tuple[list[Layout], list[str]]:
+def _find_layouts(
+    dataset: Dataset, config: SampledConfig, device_bytes: int, samples: Samples
+) -> tuple[list[Layout], list[str]]:
     """Return the layouts that a run can use, those with most of its epochs first, and why others are not used.
 
     Of equals those with the shortest segments first, which read the fewest unwanted bytes. --cache and --disk bound
-    what a layout keeps in memory and takes on the disk.
+    what a layout keeps in memory, besides device_bytes on a device, and takes on the disk.
     """
     table = dataset.feature_table()
     assert table is not None
@@ -294,7 +298,7 @@ def _find_layouts(dataset: Dataset, config: SampledConfig, samples: Samples) -> 
         except (FormatError, ReadError) as error:
             reasons.append(f"{manifest.parent} is not used: {error}")
             continue
-        held_bytes = layout.num_held * layout.row_bytes
+        held_bytes = max(0, layout.num_held * layout.row_bytes - device_bytes)
         if num_found == 0:
             reasons.append(f"{layout.path} is not used: its batches have {layout.differing(settings[0])}")
         elif config.cache_bytes and held_bytes > config.cache_bytes:

@@ -64,7 +64,8 @@ def _chunk_cost(scenario: Scenario) -> _ChunkCost:
     body_bytes = 4 * num_rows + scenario.trace.record_bytes
     num_bytes = num_packed * scenario.table.row_bytes + body_bytes
     fetching = BatchCost(
-        hit_rate=1 - num_packed / num_rows,
+        # None is left where all rows lie on a device.
+        hit_rate=1 - num_packed / max(1.0, num_rows),
         reads=2.0,
         bytes_read=num_bytes,
         io_seconds=num_bytes / scenario.sequential_rate,

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from diskhop.protocols import NodeIds
 
+_SLOTS_PER_PIECE = 1 << 16
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResidentRows:
@@ -32,3 +34,14 @@ def hold_listed(ids: NodeIds, num_rows: int) -> ResidentRows:
     slots = np.full(num_rows, -1, np.int32)
     slots[ids] = np.arange(len(ids), dtype=np.int32)
     return ResidentRows(len(ids), slots)
+
+
+def keep_at_least(least: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers that are at least `least`, in their order and in the same memory."""
+    num_kept = 0
+    for start in range(0, len(numbers), _SLOTS_PER_PIECE):
+        piece = numbers[start : start + _SLOTS_PER_PIECE]
+        kept = piece[piece >= least]
+        numbers[num_kept : num_kept + len(kept)] = kept
+        num_kept += len(kept)
+    return numbers[:num_kept]

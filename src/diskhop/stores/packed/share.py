@@ -39,7 +39,9 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     # find_prepared() of this store opens nothing else.
     layout = cast(Layout | None, wishes.prepared)
     sizes = room.sizes
-    wanted_rows = wishes.cache_rows(table) if layout is None else layout.num_held
+    # Those of a layout that do not lie on a device.
+    held_rows = 0 if layout is None else layout.num_held - wishes.device_rows
+    wanted_rows = wishes.cache_rows(table) if layout is None else held_rows
     num_misses = sizes.num_misses(wanted_rows) if wishes.pins_first_rows else sizes.num_rows
     batch_own_rows = own_rows(table, num_misses, 0)
     if layout is not None:
@@ -56,9 +58,9 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
     if layout is None:
         cache_rows = keep_rows(table, room, wishes, packed_reserves)
     else:
-        cache_rows = layout.num_held
+        cache_rows = held_rows
         epochs = f"{len(layout.epochs)} epochs" if len(layout.epochs) > 1 else "1 epoch"
-        room.reasons.append(f"Using {epochs} packed in {layout.path}; {layout.num_held} rows stay in memory")
+        room.reasons.append(f"Using {epochs} packed in {layout.path}; {held_rows} rows stay in memory")
     bytes_per_batch = sizes.record_bytes + chunk_bytes(table, sizes.num_rows, batch_own_rows)
     return StoreShare(
         reserves=room.reserves,

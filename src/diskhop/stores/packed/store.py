@@ -35,7 +35,7 @@ from diskhop.stores.packed.chunk_file import ChunkFile
 from diskhop.stores.packed.fetch import PackedFetch
 from diskhop.stores.packed.pack_file import PackFile
 from diskhop.stores.packed.packer import Packer
-from diskhop.stores.packed.resident import ResidentRows, hold_listed
+from diskhop.stores.packed.resident import ResidentRows, hold_listed, keep_at_least
 from diskhop.stores.packed.sizes import aligned_rows, head_bytes, own_rows, why_not_packable
 from diskhop.stores.resources import StoreResources, empty_rows, open_reader, read_in_pieces
 
@@ -67,13 +67,16 @@ class PackedStore:
         else:
             self._resident = hold_listed(pinned, table.num_rows)
         unit = aligned_rows(table)
-        num_resident = self._resident.num_rows
+        # Else all of them lie in front of the store, and batches are asked for without them.
+        self._has_resident = resources.prepared is None or resources.share.cache_rows > 0
+        num_resident = self._resident.num_rows if self._has_resident else 0
         first = -(-num_resident // unit) * unit
         self._rows = empty_rows(BufferPool(0), first + resources.share.buffer_rows, table.row_bytes)
         resident = self._rows[:num_resident]
         reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
         if resources.prepared is not None:
-            resources.prepared.read_held(resident)
+            if self._has_resident:
+                resources.prepared.read_held(resident)
         else:
             ids = np.arange(num_resident) if pinned is None else pinned
             read_in_pieces(reader, ids, resident, None, FetchCounts())
@@ -201,15 +204,21 @@ class PackedStore:
         counts.packing_seconds = packing.seconds / num_chunks
         counts.packing_bytes_read = packing.bytes_read // num_chunks
         counts.packing_bytes_written = packing.bytes_written // num_chunks
-        counts.rows_requested = chunk.num_nodes
-        counts.rows_hit = chunk.num_nodes - chunk.num_own
-        counts.bytes_needed = chunk.num_nodes * self.table.row_bytes
         positions = self._resources.pool.take(8 * chunk.num_nodes).view(np.int64)
         num_resident = self._resident.num_rows
-        load_slots(body.slots_low, body.slots_high, num_resident, ticket.base - num_resident, positions)
+        # Positions of its own rows come after all resident ones, also where these lie elsewhere.
+        shift = ticket.base - num_resident if self._has_resident else 0
+        load_slots(body.slots_low, body.slots_high, num_resident, shift, positions)
+        if not self._has_resident:
+            positions = keep_at_least(num_resident, positions)
+            positions += ticket.base - num_resident
+        num_rows = len(positions)
+        counts.rows_requested = num_rows
+        counts.rows_hit = num_rows - chunk.num_own
+        counts.bytes_needed = num_rows * self.table.row_bytes
         ticket.body = None
         ticket.head = ticket.head[:0]
-        return Rows(chunk.num_nodes, self.table.row_bytes, (RowSegment(self._rows, from_rows=positions),), counts)
+        return Rows(num_rows, self.table.row_bytes, (RowSegment(self._rows, from_rows=positions),), counts)
 
     def cancel(self, ticket: PackedFetch) -> None:
         """See FeatureStore."""
