@@ -23,12 +23,13 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-from diskhop.nn.kernels.contrast_workspace import Workspace
+from diskhop.nn.kernels.contrast_workspace import SCORES, Workspace
 from diskhop.nn.kernels.leveled_rows import SCALE_BYTES, LeveledRows
 from diskhop.nn.kernels.lists import NeighborLists
 from diskhop.nn.kernels.philox_stream import Stream
 from diskhop.nn.kernels.triton_assembly import assemble_by_triton
-from diskhop.nn.kernels.triton_contrast import SCORES, EdgeBatch, gradients_by_triton
+from diskhop.nn.kernels.triton_contrast import EdgeBatch, gradients_by_triton
+from diskhop.nn.kernels.triton_known import KnownAnswers
 from diskhop.nn.kernels.triton_philox import bounded_words_by_triton
 from diskhop.nn.kernels.triton_row_adagrad import update_rows_by_triton
 from diskhop.nn.kernels.triton_softmax import gradient_by_triton, softmax_by_triton
@@ -135,6 +136,7 @@ def _edge_batch(score: str, with_positive: bool, dim: int, num_negatives: int) -
         grads=torch.zeros(num_rows, dim),
         relation_grads=torch.zeros(2 * num_edges, dim),
         workspace=Workspace.of(num_edges, num_negatives, dim, torch.device("cpu")),
+        known=KnownAnswers(_zeros(num_rows), (_zeros(1), _zeros(1)), *_zeros(4 * num_edges).view(2, 2, -1)),
     )
 
 

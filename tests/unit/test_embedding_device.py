@@ -21,6 +21,7 @@ from diskhop.embedding.partitions.edges import EdgeRows, shuffled
 from diskhop.embedding.partitions.layout import PartitionLayout
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.contrast import LeftOut, is_left_out
+from diskhop.embedding.step.known_edges import KnownBatch
 from diskhop.embedding.step.negatives import NegativeSampler
 from diskhop.embedding.step.step import Table
 from diskhop.nn.kernels.philox import bounded_words_reference
@@ -88,7 +89,7 @@ def test_a_step_by_torch_is_what_autograd_and_adagrad_do(model: str, loss: str) 
 @BY_INTERPRETER[1]
 @pytest.mark.parametrize("is_reciprocal", [False, True])
 @pytest.mark.parametrize("loss", ["softmax", "contrastive"])
-@pytest.mark.parametrize("model", ["dot", "distmult", "complex"])
+@pytest.mark.parametrize("model", ["dot", "distmult", "complex", "transe"])
 def test_a_step_by_kernels_is_what_autograd_and_adagrad_do(model: str, loss: str, is_reciprocal: bool) -> None:
     check(model, loss, state_dim=DIM if is_reciprocal else 1, kernels=True, reciprocal=is_reciprocal)
 
@@ -188,26 +189,42 @@ def test_updated_rows_are_the_references(seed: int, num_rows: int, dim: int, by_
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@examples(4)
+def known_of(rows: torch.Tensor, num_edges: int, num_nodes: int, draws: torch.Generator) -> KnownBatch:
+    """Return up to 40 known answers of each side and edge, of any nodes."""
+    counts = torch.randint(0, min(40, num_nodes) + 1, (2, num_edges), generator=draws)
+    lists = [[torch.randperm(num_nodes, generator=draws)[:count].sort()[0] for count in side] for side in counts]
+    ends = counts.cumsum(1)
+    return KnownBatch(rows, (torch.cat(lists[0]), torch.cat(lists[1])), ends - counts, ends)
+
+
+@examples(6)
 @given(
     seed=st.integers(0, 999),
-    model=st.sampled_from(["dot", "distmult", "complex"]),
+    model=st.sampled_from(["dot", "distmult", "complex", "transe"]),
     loss=st.sampled_from(["softmax", "contrastive"]),
     half=st.sampled_from([1, 3, 16, 19]),
     num_edges=st.integers(1, 20),
     chunk_size=st.sampled_from([1, 7, 18]),
     num_negatives=st.sampled_from([1, 5, 33]),
     num_nodes=st.sampled_from([1, 2, 50]),
+    knows=st.booleans(),
 )
 @BY_INTERPRETER[0]
 @BY_INTERPRETER[1]
 def test_gradients_are_the_references(
-    seed: int, model: str, loss: str, half: int, num_edges: int, chunk_size: int, num_negatives: int, num_nodes: int
+    seed: int,
+    model: str,
+    loss: str,
+    half: int,
+    num_edges: int,
+    chunk_size: int,
+    num_negatives: int,
+    num_nodes: int,
+    knows: bool,
 ) -> None:
-    """With one node, all negatives are left out; widths without relations may be odd."""
-    options = make_options(
-        model=model, loss=loss, batch_size=20, chunk_size=chunk_size, num_negatives=num_negatives, n3=0.01
-    )
+    """With one node, all negatives are left out; widths without relations may be odd. knows: answers are left out."""
+    sizes = {"batch_size": 20, "chunk_size": chunk_size, "num_negatives": num_negatives}
+    options = make_options(model=model, loss=loss, **sizes, n3=0.01, masks_known=knows)
     draws = torch.Generator().manual_seed(seed)
     dim = 2 * half - (1 if model == "dot" else 0)
     nodes, relations = torch.randn(num_nodes, dim, generator=draws), torch.randn(3, dim, generator=draws)
@@ -215,13 +232,17 @@ def test_gradients_are_the_references(
     kinds = torch.randint(0, 3, (num_edges,), generator=draws, dtype=torch.int32)
     negatives = torch.randint(0, num_nodes, (2, -(-num_edges // chunk_size), num_negatives), generator=draws)
     has_relations = model != "dot"
+    rows = torch.cat([ends.flatten(), negatives.flatten()])
+    known = known_of(rows, num_edges, num_nodes, draws) if knows else None
     found = []
     for kernels in (True, False):
         tables = [DeviceTable(each.clone(), torch.ones(len(each), 1)) for each in (nodes, relations)]
         with as_on_a_device(kernels=kernels):
             step = DeviceStep(options, tables[0], tables[1] if has_relations else None)
             edges = DeviceEdges(ends[0], kinds if has_relations else None, ends[1])
-            found.append((step.run(edges, negatives, no_draws), *(each.values for each in tables)))
+            loss_of_step = step.run(edges, negatives, no_draws, known=known)
+            assert isinstance(step._gradients, KernelGradients) == kernels
+            found.append((loss_of_step, *(each.values for each in tables)))
     (loss_found, *ours), (expected, *theirs) = found
     assert loss_found == pytest.approx(expected, rel=1e-4, abs=1e-4)
     for mine, other in zip(ours, theirs, strict=True):

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.gradients import SOFTMAXES, AnyGradients, Batch, Draws, Gradients, StepOptions
 from diskhop.embedding.step.known_edges import KnownBatch
 from diskhop.embedding.step.step import EPSILON
 from diskhop.nn.kernels.choice import runs_kernels
-from diskhop.nn.kernels.contrast_workspace import MOST_DIM, Workspace, workspace_bytes
+from diskhop.nn.kernels.contrast_workspace import MOST_DIM, SCORES, Workspace, workspace_bytes
 from diskhop.nn.kernels.row_adagrad import update_rows
 
 # Sizes of float32 that looking up one negative among the known answers of one edge takes: six int64.
@@ -106,7 +105,7 @@ class DeviceStep:
 
 
 class KernelGradients:
-    """Gradients of softmax losses of product scores without dropout, by Triton's kernels; see Gradients."""
+    """Gradients of softmax losses of some scores without dropout, by Triton's kernels; see Gradients."""
 
     def __init__(self, options: StepOptions, nodes: Tensor, relations: Tensor | None) -> None:
         self._options = options
@@ -117,6 +116,7 @@ class KernelGradients:
     def __call__(self, batch: Batch, draws: Draws) -> float:
         """See Gradients."""
         from diskhop.nn.kernels.triton_contrast import EdgeBatch, gradients_by_triton
+        from diskhop.nn.kernels.triton_known import KnownAnswers
 
         options = self._options
         losses = gradients_by_triton(
@@ -136,6 +136,7 @@ class KernelGradients:
                 grads=batch.grads,
                 relation_grads=batch.relation_grads,
                 workspace=self._workspace,
+                known=None if batch.known is None else KnownAnswers(*batch.known),
             )
         )
         return float(losses.sum())
@@ -143,8 +144,7 @@ class KernelGradients:
 
 def has_kernels(options: StepOptions, dim: int) -> bool:
     """Return whether Triton's kernels compute a step of these options."""
-    is_product = SCORES[options.model].product is not None and options.loss in SOFTMAXES
-    return is_product and not options.dropout and not options.masks_known and dim <= MOST_DIM
+    return options.model in SCORES and options.loss in SOFTMAXES and not options.dropout and dim <= MOST_DIM
 
 
 def device_step_bytes(options: StepOptions, dim: int, relation_dim: int) -> int:
@@ -157,7 +157,10 @@ def device_step_bytes(options: StepOptions, dim: int, relation_dim: int) -> int:
         rows += 4 * 8 * options.most_rows
     # The reference adds up gradients of repeated rows in tensors of their own.
     by_reference = 4 * (chunk + 4 * options.most_rows * dim)
-    by_kernels = workspace_bytes(options.batch_size, options.num_negatives, dim)
+    # Known answers are looked up among sorted negatives.
+    by_kernels = workspace_bytes(options.batch_size, options.num_negatives, dim) + options.masks_known * 4 * 8 * (
+        options.most_chunks * options.num_negatives
+    )
     return rows + (max(by_kernels, by_reference) if has_kernels(options, dim) else by_reference)
 
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 # Tiles of wider rows do not fit the registers.
 MOST_DIM = 128
+# Scores that the kernels have, by their numbers there; see triton_edges.py.
+SCORES = {"dot": 0, "distmult": 1, "complex": 2, "transe": 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

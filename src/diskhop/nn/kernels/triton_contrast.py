@@ -1,9 +1,9 @@
 """Kernels of a batch of edges against its negatives: scores, softmax losses and all gradients (Legend, section 6).
 
-embedding.step.gradients.AnyGradients is their reference. Rows are read where they lie. Five kernels run in turn:
-queries of edges; scores of queries against negatives, and their softmax; gradients of queries, then of negatives;
-gradients of edges' ends and relations. What one writes is reused by the next ones: queries, scores, and each softmax.
-Each gradient belongs to one program, so that sums have a fixed order.
+embedding.step.gradients.AnyGradients is their reference. A score is a product, or a negative distance (TransE). Rows
+are read where they lie. Five kernels run in turn: queries of edges; scores of queries against negatives, and their
+softmax; gradients of queries, then of negatives; gradients of edges' ends and relations. What one writes is reused by
+the next ones: queries, scores, and each softmax. Each gradient belongs to one program, so that sums have a fixed order.
 
 Products of tiles are made of three products of TF32 numbers, which are as exact as float32 and use the tensor cores.
 """
@@ -19,8 +19,9 @@ import triton.language as tl
 from torch import Tensor
 
 from diskhop.nn.kernels.choice import on_device_of
-from diskhop.nn.kernels.contrast_workspace import MOST_DIM, Workspace
-from diskhop.nn.kernels.triton_edges import grads_of_edges, make_queries
+from diskhop.nn.kernels.contrast_workspace import MOST_DIM, SCORES, Workspace
+from diskhop.nn.kernels.triton_edges import LEAST_SQUARE, TRANSE, grads_of_edges, make_queries
+from diskhop.nn.kernels.triton_known import KnownAnswers, mark_known
 from diskhop.nn.kernels.triton_rows import load_rows, store_rows
 
 
@@ -38,7 +39,6 @@ _SCORES, _OF_QUERIES, _OF_NEGATIVES = _Tile(64, 32, 4), _Tile(64, 32, 4), _Tile(
 # Edges of a program without products.
 _FEW_EDGES = 8
 _PRECISION = "tf32x3"
-SCORES = {"dot": 0, "distmult": 1, "complex": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +54,7 @@ class EdgeBatch:
     relation_rows: int64 (2E), for destinations and for sources.
     grads: gradients of rows, float32 (rows, dim); filled. relation_grads: of relation_rows; filled.
     workspace: for at least E edges.
+    known: answers that are no negatives, besides each edge's own; None: no others.
     """
 
     score: str
@@ -71,6 +72,7 @@ class EdgeBatch:
     grads: Tensor
     relation_grads: Tensor
     workspace: Workspace
+    known: KnownAnswers | None = None
 
 
 def gradients_by_triton(batch: EdgeBatch) -> Tensor:
@@ -98,11 +100,16 @@ def _run_kernels(batch: EdgeBatch, losses: Tensor) -> None:
         "NUM_NEGATIVES": batch.num_negatives,
         "BLOCK": max(16, triton.next_power_of_2(dim)),
         "PRECISION": _PRECISION,
+        "IS_DISTANCE": SCORES[batch.score] == TRANSE.value,
     }
 
     def chunks_by(tile: _Tile, num_rows: int, rows_per_tile: int) -> tuple[tuple[int, int], dict[str, Any]]:
         return (2 * num_chunks, triton.cdiv(num_rows, rows_per_tile)), sizes | tile._asdict()
 
+    if batch.known is not None:
+        mark_known(
+            batch.known, work.scores[: 2 * num_edges * batch.num_negatives].view(2, num_edges, -1), batch.chunk_size
+        )
     of_edges = (triton.cdiv(num_edges, _FEW_EDGES),)
     make_queries[of_edges](
         batch.nodes, batch.relations, batch.rows, batch.relation_rows, work.queries, work.sums, num_edges, **score
@@ -119,16 +126,35 @@ def _run_kernels(batch: EdgeBatch, losses: Tensor) -> None:
         num_chunks,
         DIM=dim,
         WITH_POSITIVE=batch.with_positive,
+        WITH_KNOWN=batch.known is not None,
         **constants,
     )
     grid, constants = chunks_by(_OF_QUERIES, batch.chunk_size, _OF_QUERIES.EDGES)
     # But not here: rows that are read in wide pieces take twice as long to turn into the second factor of a product.
     _grads_of_queries[grid](
-        batch.nodes, batch.rows, work.scores, work.query_grads, work.sums, num_edges, num_chunks, dim, **constants
+        batch.nodes,
+        batch.rows,
+        work.scores,
+        work.queries,
+        work.query_grads,
+        work.sums,
+        num_edges,
+        num_chunks,
+        dim,
+        **constants,
     )
     grid, constants = chunks_by(_OF_NEGATIVES, batch.num_negatives, _OF_NEGATIVES.NEGATIVES)
     _grads_of_negatives[grid](
-        batch.grads, work.scores, work.queries, work.sums, num_edges, num_chunks, DIM=dim, **constants
+        batch.nodes,
+        batch.rows,
+        batch.grads,
+        work.scores,
+        work.queries,
+        work.sums,
+        num_edges,
+        num_chunks,
+        DIM=dim,
+        **constants,
     )
     grads_of_edges[of_edges](
         batch.nodes,
@@ -158,6 +184,7 @@ def _score_queries(
     num_edges: tl.tensor,
     num_chunks: tl.tensor,
     WITH_POSITIVE: tl.constexpr,  # noqa: N803
+    WITH_KNOWN: tl.constexpr,  # noqa: N803
     CHUNK_SIZE: tl.constexpr,  # noqa: N803
     NUM_NEGATIVES: tl.constexpr,  # noqa: N803
     DIM: tl.constexpr,  # noqa: N803
@@ -165,6 +192,7 @@ def _score_queries(
     EDGES: tl.constexpr,  # noqa: N803
     NEGATIVES: tl.constexpr,  # noqa: N803
     PRECISION: tl.constexpr,  # noqa: N803
+    IS_DISTANCE: tl.constexpr,  # noqa: N803
 ) -> None:
     group = tl.program_id(0).to(tl.int64)
     side = group // num_chunks
@@ -194,9 +222,15 @@ def _score_queries(
         negative_rows = tl.load(of_negatives + places, mask=is_negative, other=0)
         negatives = load_rows(nodes, negative_rows, columns, is_negative, in_row, DIM)
         found = tl.dot(query, tl.trans(negatives), input_precision=PRECISION)
+        if IS_DISTANCE:
+            squares = tl.sum(query * query, 1)[:, None] - 2 * found + tl.sum(negatives * negatives, 1)[None, :]
+            found = -tl.sqrt(tl.maximum(squares, LEAST_SQUARE))
+        is_pair = is_edge[:, None] & is_negative[None, :]
         is_left_out = (answer_rows[:, None] == negative_rows[None, :]) | ~is_negative[None, :]
+        if WITH_KNOWN:
+            is_left_out |= tl.load(of_scores + places[None, :], mask=is_pair, other=0.0) == float("-inf")
         found = tl.where(is_left_out, float("-inf"), found)
-        tl.store(of_scores + places[None, :], found, mask=is_edge[:, None] & is_negative[None, :])
+        tl.store(of_scores + places[None, :], found, mask=is_pair)
         larger = tl.maximum(most, tl.max(found, 1))
         base = tl.where(larger == float("-inf"), 0.0, larger)
         shrunk = tl.exp(most - base)
@@ -229,8 +263,9 @@ def _load_weights(
     is_negative: tl.tensor,
     num_edges: tl.tensor,
     num_negatives: tl.tensor,
+    IS_DISTANCE: tl.constexpr,  # noqa: N803
 ) -> tl.tensor:
-    """Return the gradients of scores: each softmax."""
+    """Return the gradients of scores: each softmax; of distances divided by the score, as half that of its square."""
     base = tl.load(sums + 2 * num_edges + of_edges, mask=is_edge, other=0.0)
     divisor = tl.load(sums + 4 * num_edges + of_edges, mask=is_edge, other=1.0)
     found = tl.load(
@@ -238,7 +273,10 @@ def _load_weights(
         mask=is_edge[:, None] & is_negative[None, :],
         other=float("-inf"),
     )
-    return tl.exp(found - base[:, None]) / divisor[:, None]
+    weights = tl.exp(found - base[:, None]) / divisor[:, None]
+    if IS_DISTANCE:
+        weights = weights / found
+    return weights
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -246,6 +284,7 @@ def _grads_of_queries(
     nodes: tl.tensor,
     rows: tl.tensor,
     scores: tl.tensor,
+    queries: tl.tensor,
     query_grads: tl.tensor,
     sums: tl.tensor,
     num_edges: tl.tensor,
@@ -257,6 +296,7 @@ def _grads_of_queries(
     EDGES: tl.constexpr,  # noqa: N803
     NEGATIVES: tl.constexpr,  # noqa: N803
     PRECISION: tl.constexpr,  # noqa: N803
+    IS_DISTANCE: tl.constexpr,  # noqa: N803
 ) -> None:
     group = tl.program_id(0).to(tl.int64)
     in_chunk = tl.program_id(1) * EDGES + tl.arange(0, EDGES)
@@ -267,18 +307,27 @@ def _grads_of_queries(
     in_row = columns < dim
     of_negatives = rows + 2 * num_edges + group * NUM_NEGATIVES
     grads = tl.zeros((EDGES, BLOCK), tl.float32)
+    totals = tl.zeros((EDGES,), tl.float32)
     for begin in range(0, NUM_NEGATIVES, NEGATIVES):
         places = begin + tl.arange(0, NEGATIVES)
         is_negative = places < NUM_NEGATIVES
         negative_rows = tl.load(of_negatives + places, mask=is_negative, other=0)
         negatives = load_rows(nodes, negative_rows, columns, is_negative, in_row, dim)
-        weights = _load_weights(scores, sums, of_edges, places, is_edge, is_negative, num_edges, NUM_NEGATIVES)
+        weights = _load_weights(
+            scores, sums, of_edges, places, is_edge, is_negative, num_edges, NUM_NEGATIVES, IS_DISTANCE
+        )
         grads = tl.dot(weights, negatives, grads, input_precision=PRECISION)
+        if IS_DISTANCE:
+            totals += tl.sum(weights, 1)
+    if IS_DISTANCE:
+        grads = totals[:, None] * load_rows(queries, of_edges, columns, is_edge, in_row, dim) - grads
     store_rows(query_grads, of_edges, columns, grads, is_edge, in_row, dim)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _grads_of_negatives(
+    nodes: tl.tensor,
+    rows: tl.tensor,
     grads: tl.tensor,
     scores: tl.tensor,
     queries: tl.tensor,
@@ -292,6 +341,7 @@ def _grads_of_negatives(
     EDGES: tl.constexpr,  # noqa: N803
     NEGATIVES: tl.constexpr,  # noqa: N803
     PRECISION: tl.constexpr,  # noqa: N803
+    IS_DISTANCE: tl.constexpr,  # noqa: N803
 ) -> None:
     group = tl.program_id(0).to(tl.int64)
     side = group // num_chunks
@@ -301,13 +351,21 @@ def _grads_of_negatives(
     columns = tl.arange(0, BLOCK)
     in_row = columns < DIM
     found = tl.zeros((NEGATIVES, BLOCK), tl.float32)
+    totals = tl.zeros((NEGATIVES,), tl.float32)
     for begin in range(0, CHUNK_SIZE, EDGES):
         in_chunk = begin + tl.arange(0, EDGES)
         edges = chunk * CHUNK_SIZE + in_chunk
         is_edge = (in_chunk < CHUNK_SIZE) & (edges < num_edges)
         of_edges = side * num_edges + edges
-        weights = _load_weights(scores, sums, of_edges, places, is_edge, is_negative, num_edges, NUM_NEGATIVES)
+        weights = _load_weights(
+            scores, sums, of_edges, places, is_edge, is_negative, num_edges, NUM_NEGATIVES, IS_DISTANCE
+        )
         query = load_rows(queries, of_edges, columns, is_edge, in_row, DIM)
         found = tl.dot(tl.trans(weights), query, found, input_precision=PRECISION)
+        if IS_DISTANCE:
+            totals += tl.sum(weights, 0)
     of_negatives = 2 * num_edges + group * NUM_NEGATIVES + places
+    if IS_DISTANCE:
+        negative_rows = tl.load(rows + of_negatives, mask=is_negative, other=0)
+        found = totals[:, None] * load_rows(nodes, negative_rows, columns, is_negative, in_row, DIM) - found
     store_rows(grads, of_negatives, columns, found, is_negative, in_row, DIM)

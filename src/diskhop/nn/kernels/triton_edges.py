@@ -8,7 +8,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from diskhop.nn.kernels.contrast_workspace import SCORES
 from diskhop.nn.kernels.triton_rows import load_rows, store_rows
+
+# As embedding.scoring.pairwise clamps squared distances.
+LEAST_SQUARE = tl.constexpr(1e-12)
+DOT, DISTMULT, COMPLEX, TRANSE = (tl.constexpr(SCORES[name]) for name in ("dot", "distmult", "complex", "transe"))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -68,13 +73,16 @@ def make_queries(
         given_rows = tl.load(rows + of_edges, mask=is_edge, other=0)
         answer_rows = tl.load(rows + (1 - side) * num_edges + edges, mask=is_edge, other=0)
         given_a, given_b = load_halves(nodes, given_rows, is_edge, HALF, DIM)
-        if SCORE == 0:
+        if SCORE == DOT:
             query_a, query_b = given_a, given_b
         else:
             numbers = tl.load(relation_rows + of_edges, mask=is_edge, other=0)
             relation_a, relation_b = load_halves(relations, numbers, is_edge, HALF, DIM)
-            if SCORE == 1:
+            if SCORE == DISTMULT:
                 query_a, query_b = given_a * relation_a, given_b * relation_b
+            elif SCORE == TRANSE:
+                sign = 1.0 if side == 0 or IS_RECIPROCAL else -1.0
+                query_a, query_b = given_a + sign * relation_a, given_b + sign * relation_b
             elif side == 0 or IS_RECIPROCAL:
                 query_a = given_a * relation_a - given_b * relation_b
                 query_b = given_a * relation_b + given_b * relation_a
@@ -83,7 +91,12 @@ def make_queries(
                 query_b = given_b * relation_a - given_a * relation_b
         store_halves(queries, of_edges, query_a, query_b, is_edge, HALF, DIM)
         answer_a, answer_b = load_halves(nodes, answer_rows, is_edge, HALF, DIM)
-        positive = tl.sum(query_a * answer_a, 1) + tl.sum(query_b * answer_b, 1)
+        if SCORE == TRANSE:
+            apart_a, apart_b = query_a - answer_a, query_b - answer_b
+            square = tl.sum(apart_a * apart_a, 1) + tl.sum(apart_b * apart_b, 1)
+            positive = -tl.sqrt(tl.maximum(square, LEAST_SQUARE))
+        else:
+            positive = tl.sum(query_a * answer_a, 1) + tl.sum(query_b * answer_b, 1)
         tl.store(sums + of_edges, positive, mask=is_edge)
 
 
@@ -129,16 +142,26 @@ def grads_of_edges(
         positive_grad = tl.load(sums + 6 * num_edges + of_edges, mask=is_edge, other=0.0)
         query_a, query_b = load_halves(queries, of_edges, is_edge, HALF, DIM)
         query_grad_a, query_grad_b = load_halves(query_grads, of_edges, is_edge, HALF, DIM)
-        query_grad_a += positive_grad[:, None] * answer_a
-        query_grad_b += positive_grad[:, None] * answer_b
-        if SCORE == 0:
+        # Of products, what the gradient of the edge's score is multiplied by is the other factor.
+        by_query_a, by_query_b, by_answer_a, by_answer_b = answer_a, answer_b, query_a, query_b
+        if SCORE == TRANSE:
+            positive_grad = positive_grad / tl.load(sums + of_edges, mask=is_edge, other=-1.0)
+            by_query_a, by_query_b = query_a - answer_a, query_b - answer_b
+            by_answer_a, by_answer_b = answer_a - query_a, answer_b - query_b
+        query_grad_a += positive_grad[:, None] * by_query_a
+        query_grad_b += positive_grad[:, None] * by_query_b
+        if SCORE == DOT:
             given_grad_a, given_grad_b = query_grad_a, query_grad_b
         else:
             numbers = tl.load(relation_rows + of_edges, mask=is_edge, other=0)
             relation_a, relation_b = load_halves(relations, numbers, is_edge, HALF, DIM)
-            if SCORE == 1:
+            if SCORE == DISTMULT:
                 given_grad_a, given_grad_b = query_grad_a * relation_a, query_grad_b * relation_b
                 relation_grad_a, relation_grad_b = query_grad_a * given_a, query_grad_b * given_b
+            elif SCORE == TRANSE:
+                sign = 1.0 if side == 0 or IS_RECIPROCAL else -1.0
+                given_grad_a, given_grad_b = query_grad_a, query_grad_b
+                relation_grad_a, relation_grad_b = sign * query_grad_a, sign * query_grad_b
             elif side == 0 or IS_RECIPROCAL:
                 given_grad_a = query_grad_a * relation_a + query_grad_b * relation_b
                 given_grad_b = query_grad_b * relation_a - query_grad_a * relation_b
@@ -155,13 +178,13 @@ def grads_of_edges(
         if side == 0:
             source_grad_a += given_grad_a
             source_grad_b += given_grad_b
-            destination_grad_a += positive_grad[:, None] * query_a
-            destination_grad_b += positive_grad[:, None] * query_b
+            destination_grad_a += positive_grad[:, None] * by_answer_a
+            destination_grad_b += positive_grad[:, None] * by_answer_b
         else:
             destination_grad_a += given_grad_a
             destination_grad_b += given_grad_b
-            source_grad_a += positive_grad[:, None] * query_a
-            source_grad_b += positive_grad[:, None] * query_b
+            source_grad_a += positive_grad[:, None] * by_answer_a
+            source_grad_b += positive_grad[:, None] * by_answer_b
 
     store_halves(grads, edges, source_grad_a, source_grad_b, is_edge, HALF, DIM)
     of_destinations = num_edges + edges
