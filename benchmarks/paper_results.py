@@ -29,7 +29,7 @@ class Finding:
     ours: our figure; NaN for a run that failed.
     paper: the paper's on its hardware; None if it is plotted only.
     less_is_better: True if small figures are good.
-    is_trait: True for what is wrong with a system that the paper compares with: no figure is better than reproduced.
+    is_trait: True for what is wrong with a system that the paper compares with: more of it is not better.
     why: what was measured next to it and explains a difference.
     """
 
@@ -43,7 +43,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """Return 'failed', 'plotted only', 'better', 'reproduced' or 'not'."""
+        """Return 'failed', 'plotted only', 'better' (of a trait: 'stronger'), 'reproduced' or 'not'."""
         if math.isnan(self.ours):
             return "failed"
         if self.paper is None:
@@ -52,13 +52,9 @@ class Finding:
             better = self.paper / self.ours if self.ours > 0 else math.inf
         else:
             better = self.ours / self.paper
-        return (
-            "better"
-            if better > 1 / REPRODUCED and not self.is_trait
-            else "reproduced"
-            if better >= REPRODUCED
-            else "not"
-        )
+        if better > 1 / REPRODUCED:
+            return "stronger" if self.is_trait else "better"
+        return "reproduced" if better >= REPRODUCED else "not"
 
 
 @dataclass(frozen=True, slots=True)
