@@ -173,10 +173,8 @@ def main() -> int:
         )
         is_met = len(models) == 1 and (gain >= LEAST_GAIN or not case.is_claimed)
         claim = f", at least {LEAST_GAIN}: {'met' if is_met else 'MISSED'}" if case.is_claimed else ""
-        print(
-            f"{case.name:11} {gain:.2f} times as fast{claim}; {'the same model' if len(models) == 1 else f'{len(models)} different models'}",
-            file=out,
-        )
+        same = "the same model" if len(models) == 1 else f"{len(models)} different models"
+        print(f"{case.name:11} {gain:.2f} times as fast{claim}; {same}", file=out)
         found[case.name] = {"runs": runs, "gain": gain}
         are_met &= is_met
     if arguments.json:
