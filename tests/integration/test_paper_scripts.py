@@ -320,6 +320,6 @@ def test_verdicts_are_those_of_the_figures() -> None:
     assert verdict(1.5, None) == "plotted only"
     assert verdict(float("nan"), 2.0) == "failed"
     assert [verdict(ours, 2.0) for ours in (1.7, 1.9, 2.1, 3.0)] == ["not", "reproduced", "reproduced", "better"]
-    assert [verdict(ours, 2.0, is_trait=True) for ours in (1.7, 1.9, 3.0)] == ["not", "reproduced", "reproduced"]
+    assert [verdict(ours, 2.0, is_trait=True) for ours in (1.7, 1.9, 3.0)] == ["not", "reproduced", "stronger"]
     for_less = [verdict(ours, 2.0, less_is_better=True) for ours in (3.0, 2.1, 1.0, 0.0, -1.0)]
     assert for_less == ["not", "reproduced", "better", "better", "better"]

@@ -52,7 +52,8 @@ class SharedScan {
 
   /// Requests row ids[i] at out + to_rows[i] * row_bytes; an empty span of rows means 0, 1, 2 ... ids: any order,
   /// repeats allowed. `out` is written until wait() or leave() has returned. Throws std::out_of_range for an id outside
-  /// the table, before anything is read; std::logic_error after close(). arrivals: notified of each read; null for none.
+  /// the table, before anything is read; std::logic_error after close(). arrivals: notified of each read; null for
+  /// none.
   [[nodiscard]] std::shared_ptr<Request> join(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows,
                                               std::byte* out, Arrivals* arrivals = nullptr);
   /// Returns once all rows are in their places. Throws IoError; the output is then invalid.
