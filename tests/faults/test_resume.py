@@ -125,7 +125,8 @@ def test_wherever_a_crash_comes_resuming_from_what_is_left_ends_with_the_same_by
     dataset: Dataset, tmp_path: Path, each_loses_both: bool
 ) -> None:
     """Crashes lose names and data in turn, or each of them both."""
-    config = resolve_config(dataset, {**OPTIONS, "epochs": 2, "max_batches": 1}).config
+    # A run that resumes reads from config.toml which store was chosen; here both are given the same.
+    config = resolve_config(dataset, {**OPTIONS, "epochs": 2, "max_batches": 1, "store": "memory"}).config
     whole = tmp_path / "whole" / RUN
     survivors: dict[Lost, Path] = {lost: tmp_path / f"after-{lost}" for lost in LOST}
     num_changes = crash_at(tmp_path / "whole", 0, dataset, config, survivors)
