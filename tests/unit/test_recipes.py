@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from diskhop.config.train import SampledConfig
+from diskhop.errors import ReadError
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.graph_facts import GraphFacts, read_facts
 from diskhop.runs.nodes.recipes import choose_defaults
@@ -78,6 +79,15 @@ def test_facts_are_those_of_the_rows(tmp_path: Path, dtype: str) -> None:
     features[::2, 3] = -1
     dataset = build_graph(tmp_path / "numbers", rng.integers(0, 3000, (2, 9000)), features, dtype=dtype)
     assert read_facts(dataset, 77).has_negative
+
+
+def test_features_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "graph", num_nodes=30, num_edges=90, dim=4)
+    table = dataset.feature_table()
+    assert table is not None
+    table.path.unlink()
+    with pytest.raises(ReadError, match=r"features.bin: cannot be read: No such file.*diskhop verify"):
+        read_facts(dataset, 1)
 
 
 GIVEN: list[tuple[dict[str, Any], dict[str, Any]]] = [

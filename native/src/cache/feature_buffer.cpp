@@ -174,8 +174,10 @@ void FeatureBuffer::wait_for_row(const Slot& slot) {
   std::shared_ptr<SharedScan::Request> request;
   {
     std::unique_lock lock(mutex_);
-    if (has_ended()) return;
-    batch = readers_[slot.reader.load(std::memory_order_acquire)];
+    // Loaded once: the row may arrive meanwhile, which this mutex does not keep out.
+    const std::uint16_t number = slot.reader.load(std::memory_order_acquire);
+    if (number == no_reader) return;
+    batch = readers_[number];
     changed_.wait(lock, [&] { return batch->is_finished_ || batch->request_; });
     request = batch->request_;
   }

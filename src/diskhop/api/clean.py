@@ -63,9 +63,9 @@ def clean(dataset: Dataset | Path | str, *, scratch: Path | str | None = None, d
     """
     path = dataset.path if isinstance(dataset, Dataset) else Path(dataset)
     read_manifest(path)
-    if scratch is not None and not Path(scratch).exists():
+    if scratch and not Path(scratch).exists():
         raise ConfigError(f"{scratch}: there is no such folder; give --scratch as the run had it, or leave it out")
-    folder = path / "derived" if scratch is None else Path(scratch)
+    folder = Path(scratch) if scratch else path / "derived"
     entries = list_derived(folder)
     return Cleaned(folder, tuple(entries if dry_run else remove_unused(entries)), dry_run)
 

@@ -93,7 +93,7 @@ def _resources(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "memory": options.get("memory_bytes"),
         "disk": options.get("disk_bytes"),
-        "scratch": None if scratch is None else Path(scratch),
+        "scratch": Path(scratch) if scratch else None,
         "threads": options.get("threads"),
         "engine": options.get("engine", "auto"),
     }
