@@ -11,6 +11,8 @@ CONFIG_FILE = "config.toml"
 PLAN_FILE = "plan.json"
 METRICS_FILE = "metrics.jsonl"
 RESULT_FILE = "result.json"
+# The trials of a run with --tune.
+TUNING_FILE = "tuning.json"
 SCHEMA_FILE = "schema.json"
 EVALUATION_FILE = "evaluation.json"
 MODEL_FILE = "model.safetensors"

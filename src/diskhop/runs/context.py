@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from diskhop._native import Engine
 from diskhop.dataset.dataset import Dataset
@@ -23,6 +25,7 @@ class RunContext:
     injector: stops changes to `out` at chosen points, for crash tests.
     engine: moves partitions; None opens the configured one.
     group: the ranks that run it together. `out` and `callback` are those of rank 0.
+    tuning: the entry of result.json about the search that chose options; None without one.
     """
 
     dataset: Dataset
@@ -32,3 +35,4 @@ class RunContext:
     injector: Injector | None = None
     engine: Engine | None = None
     group: Group = field(default_factory=Group)
+    tuning: Mapping[str, Any] | None = None

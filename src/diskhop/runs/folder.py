@@ -31,6 +31,7 @@ from diskhop.run_files import (
     PLAN_FILE,
     RESULT_FILE,
     SCHEMA_FILE,
+    TUNING_FILE,
     read_kind,
 )
 from diskhop.runs.checkpoint import TrainingState, load_state, save_state, save_tensors
@@ -149,13 +150,17 @@ class ModelFolder(RunFolder[TrainingState]):
 
 
 def require_new_folder(path: Path) -> None:
-    """Refuse a file, and a folder with more than what an interrupted start leaves."""
+    """Refuse a file, and a folder with more than what an interrupted start or a search by --tune leaves."""
     with destination_errors(path):
-        if path.exists() and not (path.is_dir() and all(entry.suffix == ".partial" for entry in path.iterdir())):
+        if path.exists() and not (path.is_dir() and all(map(_is_before_a_run, path.iterdir()))):
             way = "name another --out"
             if path.is_dir() and (path / CONFIG_FILE).exists():
                 way += ", or add --resume to continue its run"
             raise DestinationError(f"{path}: already exists and is not empty; {way}")
+
+
+def _is_before_a_run(path: Path) -> bool:
+    return path.suffix == ".partial" or path.name == TUNING_FILE
 
 
 def require_kind(config_path: Path, kinds: Collection[str]) -> None:

@@ -15,11 +15,11 @@ from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.config.words import takes_words
 from diskhop.dataset.dataset import Dataset, as_dataset
-from diskhop.errors import RankError
+from diskhop.errors import ConfigError, RankError
 from diskhop.io.atomic import Injector
 from diskhop.nn.models import HOP_MODELS
 from diskhop.nn.typed.models import TYPED_MODELS
-from diskhop.run_files import CONFIG_FILE, EMBEDDING, NODE, resume_command
+from diskhop.run_files import CONFIG_FILE, EMBEDDING, NODE, TUNING_FILE, resume_command
 from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.choices import Choice, Resolved
 from diskhop.runs.context import RunContext
@@ -30,6 +30,8 @@ from diskhop.runs.kinds import KINDS, configs_of, find_kind, kind_of, require_li
 from diskhop.runs.shares import require_same_dataset, require_shareable, require_whole_machines
 from diskhop.runs.source import RunSource, find_run_source
 from diskhop.runs.training import Trained
+from diskhop.runs.tuning import read_tuning
+from diskhop.runs.tuning import tune as tune_options
 from diskhop.runtime.ranks import read_ranks, was_restarted
 
 # In the place of what rank 0 sends.
@@ -45,6 +47,7 @@ def train(
     out: Path | str | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
+    tune: float | None = None,
     **options: Any,
 ) -> Trained:
     """Train a model of nodes, or of links with task='link'.
@@ -56,10 +59,12 @@ def train(
     resume: continue the run in `out` from its last epoch, with the options in its config.toml.
     callbacks: hear of the run and may end it; see Callback. Options that are not given are chosen, and
         Callback.configured gets the reasons.
+    tune: minutes to try small changes of the options for, by validation, before the run with the best; see
+        result["tuning"]. The trial under way is finished. With `out`, the same call continues an interrupted search.
 
     Processes that torchrun started train together. Rank 0 chooses options for all, and alone has `out` and `callbacks`.
     """
-    trained: Trained = _start(NODE, dataset, options, preset, config, out, resume, callbacks)
+    trained: Trained = _start(NODE, dataset, options, preset, config, out, resume, callbacks, tune)
     return trained
 
 
@@ -94,11 +99,12 @@ def run_config(
     injector: Injector | None = None,
     engine: Engine | None = None,
     group: Group | None = None,
+    tuning: Mapping[str, Any] | None = None,
 ) -> Any:
     """Run a complete configuration of any kind, as train() or embed() do; returns Trained or Embedded.
 
-    task: what was read to complete the configuration, if anything. injector, engine, group: see RunContext. Raises
-    ConfigError or BudgetError before anything is written, TrainingError if the loss is not finite.
+    task: what was read to complete the configuration, if anything. injector, engine, group, tuning: see RunContext.
+    Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is not finite.
     """
     callback = Callbacks(callbacks)
     context = RunContext(
@@ -109,6 +115,7 @@ def run_config(
         injector=injector,
         engine=engine,
         group=group or Group(),
+        tuning=tuning,
     )
     kind = kind_of(config)
     try:
@@ -130,11 +137,14 @@ def _start(
     out: Path | str | None,
     resume: bool,
     callbacks: Sequence[Callback],
+    minutes: float | None = None,
 ) -> Any:
     """Find and complete the options of a run of this kind, or another of the same command, and run it.
 
-    Of several ranks, rank 0 does so for all. It alone has the folder and the callbacks.
+    Of several ranks, rank 0 does so for all. It alone has the folder and the callbacks. minutes: of tuning before.
     """
+    folder = None if out is None else Path(out)
+    _require_tuning_of_one(minutes, folder, resume=resume)
     with open_group(read_ranks(os.environ)) as group:
         # All meet here: a machine with one rank shares no memory, and would not call it later.
         require_whole_machines(group)
@@ -148,11 +158,24 @@ def _start(
         source = find_run_source(
             dataset, options, configs_of(KINDS[kind].command), config=config, preset=preset, out=out, resume=resume
         )
+        tuning = read_tuning(folder) if folder is not None and resume else None
+        chosen: list[Choice] = []
+        if minutes is not None:
+            found = tune_options(
+                source,
+                lambda each: _resolve(kind, each, preset, group),
+                lambda each: run_config(source.dataset, each.config, task=each.task),
+                minutes,
+                preset=preset,
+                out=folder,
+                callback=Callbacks(callbacks),
+            )
+            source = source._replace(options={**source.options, **found.chosen})
+            tuning, chosen = found.to_dict(), found.choices()
         resolved = _resolve(kind, source, preset, group)
         group.from_first((str(source.dataset.path), resolved.config))
         require_same_dataset(source.dataset, group)
-        Callbacks(callbacks).configured(resolved.config, resolved.choices)
-        folder = None if out is None else Path(out)
+        Callbacks(callbacks).configured(resolved.config, [*chosen, *resolved.choices])
         completed = resolved.config
         # Ranks read it together: a machine has one copy.
         task = resolved.task if group.is_alone else None
@@ -165,7 +188,19 @@ def _start(
             resume=resume,
             callbacks=callbacks,
             group=group,
+            tuning=tuning,
         )
+
+
+def _require_tuning_of_one(minutes: float | None, out: Path | None, *, resume: bool) -> None:
+    """Refuse --tune with what it does not go with, and a folder with trials without it."""
+    if minutes is None:
+        if not resume and out is not None and (out / TUNING_FILE).exists() and not (out / CONFIG_FILE).exists():
+            raise ConfigError(f"{out}: has the trials of a search; add --tune 10 to continue it, or name another --out")
+    elif resume:
+        raise ConfigError("--tune is for a new run: remove --tune to resume, or remove --resume")
+    elif read_ranks(os.environ).count > 1:
+        raise ConfigError("--tune runs in one process: tune first, then train with the options that it prints")
 
 
 def _resolve(kind: str, source: RunSource, preset: str | None, group: Group) -> Resolved[Any, Any]:

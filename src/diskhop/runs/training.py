@@ -152,6 +152,7 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
         )
         result |= {"best_epoch": state.best_epoch, **testing, **memory_of_ranks(result, shared, context.group)}
         result |= {} if state.warm_start is None else {"warm_start": state.warm_start}
+        result |= {} if context.tuning is None else {"tuning": dict(context.tuning)}
         if folder is not None:
             folder.save_model(state, config.model)
             folder.finish(state.history, result)
