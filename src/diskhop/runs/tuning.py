@@ -28,7 +28,7 @@ from diskhop.runs.folder import require_new_folder
 from diskhop.runs.source import RunSource
 from diskhop.runs.training import Trained
 
-# One of so many trials goes on to the next rung, with as many times the epochs.
+# A third of the trials goes on to the next rung, with three times the epochs.
 _FACTOR = 3
 _STRONG_DROPOUT, _WEAK_DROPOUT = 0.5, 0.2
 _STRONG_DECAY, _WEAK_DECAY = 5e-4, 5e-5
