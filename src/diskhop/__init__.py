@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from diskhop.api.propagate import propagate
     from diskhop.api.report import report
     from diskhop.api.task import task
+    from diskhop.api.update import compact, update
     from diskhop.dataset.dataset import Dataset, open_dataset
     from diskhop.hops.paths import PathSpec
     from diskhop.hops.spec import PropagationSpec
@@ -71,6 +72,7 @@ __all__ = [
     "WandbCallback",
     "__version__",
     "clean",
+    "compact",
     "doctor",
     "embed",
     "evaluate",
@@ -95,6 +97,7 @@ __all__ = [
     "search",
     "task",
     "train",
+    "update",
     "verify",
 ]
 
@@ -122,6 +125,7 @@ _LAZY = {
     "TerminalCallback": "diskhop.ui.terminal",
     "WandbCallback": "diskhop.ui.metrics",
     "clean": "diskhop.api.clean",
+    "compact": "diskhop.api.update",
     "doctor": "diskhop.api.doctor",
     "embed": "diskhop.runs.start",
     "evaluate": "diskhop.api.evaluate",
@@ -146,6 +150,7 @@ _LAZY = {
     "search": "diskhop.runs.search",
     "task": "diskhop.api.task",
     "train": "diskhop.runs.start",
+    "update": "diskhop.api.update",
     "verify": "diskhop.api.dataset",
 }
 

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "diskhop"
 LAYERS = {
     0: ["errors", "counters", "budget", "display", "plans", "run_files", "config"],
     1: ["_native", "io", "disk", "system", "runtime", "derived"],
-    2: ["protocols", "policies", "batches", "dataset", "importing", "exporting", "generating"],
+    2: ["protocols", "policies", "batches", "dataset", "importing", "exporting", "generating", "updating"],
     3: ["sampling", "stores", "hops"],
     4: ["nn", "embedding", "pipeline"],
     5: ["planning"],

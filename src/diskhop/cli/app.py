@@ -22,7 +22,7 @@ from diskhop.errors import ConfigError, DiskhopError
 from diskhop.runtime.process import end_with_parent, let_openmp_sleep
 
 _INTERRUPTED = 130
-_IN_ONE_PROCESS = ("import", "generate", "export", "propagate", "pack")
+_IN_ONE_PROCESS = ("import", "generate", "update", "compact", "export", "propagate", "pack")
 _NAME = "diskhop"
 
 

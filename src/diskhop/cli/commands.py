@@ -10,6 +10,8 @@ from importlib import import_module
 PANEL_OF = {
     "import": "Data",
     "generate": "Data",
+    "update": "Data",
+    "compact": "Data",
     "inspect": "Data",
     "verify": "Data",
     "export": "Data",
@@ -29,7 +31,7 @@ PANEL_OF = {
     "clean": "Housekeeping",
 }
 # Where the module is not called as the command is: the first is a word of Python's, the others share theirs.
-_MODULE_OF = {"import": "import_graph", "inspect": "dataset", "verify": "dataset"}
+_MODULE_OF = {"import": "import_graph", "inspect": "dataset", "verify": "dataset", "compact": "update"}
 _MODULE_OF |= dict.fromkeys(("neighbors", "score", "map"), "embeddings")
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from diskhop.importing.estimate import Estimate
     from diskhop.importing.evidence.decisions import Decision
+    from diskhop.updating.run import UpdateEstimate
 
 
 @command("import")
@@ -62,7 +63,7 @@ def import_command(
     from diskhop.ui.summary import summarize_dataset
 
     facts: dict[str, Any] = {}
-    reports = _Reports(source)
+    reports = Reports(source)
     with stage_progress(stderr) as progress:
         dataset = import_graph(
             source,
@@ -85,8 +86,8 @@ def import_command(
         print_pairs(summarize_dataset(dataset, found=facts))
 
 
-class _Reports:
-    """Prints what an import reports before its work, and keeps it for --json."""
+class Reports:
+    """Prints what an import or update reports before its work, and keeps it for --json."""
 
     def __init__(self, source: Path) -> None:
         self._source = source
@@ -100,7 +101,7 @@ class _Reports:
         for line in decision_lines(decisions, stderr.width if stderr.is_terminal else None):
             stderr.print(line, markup=False)
 
-    def estimate(self, estimate: Estimate) -> None:
+    def estimate(self, estimate: Estimate | UpdateEstimate) -> None:
         """Print the estimate."""
         self.facts["estimate"] = asdict(estimate)
         stderr.print(f"{self._source}, {estimate}", markup=False)

@@ -36,7 +36,7 @@ from diskhop.dataset.files import (
 )
 from diskhop.dataset.id_map import IdMap
 from diskhop.dataset.made_features import MadeFeatures, made_features
-from diskhop.dataset.manifest import EDGE, NODE, FileEntry, Manifest
+from diskhop.dataset.manifest import EDGE, NODE, FileEntry, Manifest, content_folder
 from diskhop.dataset.name_lines import name_of
 from diskhop.dataset.node_set import NodeSet, group_of
 from diskhop.dataset.shown import dataset_parts
@@ -53,16 +53,20 @@ _SHOWN_TYPES = 5
 
 
 class Dataset:
-    """A dataset, complete when it was opened. Thread-safe."""
+    """A dataset, complete when it was opened. Thread-safe.
+
+    path: the dataset. content: folder of its files; it differs from path after an update.
+    """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
+        self.content = content_folder(path, manifest.generation)
         self.hash = manifest.checksum
         self.made_features = MadeFeatures()
         self.clusters: ClusterFiles | None = None
         self._merged: TopologyFiles | None = None
-        self._arrays = StoredArrays(path, manifest)
+        self._arrays = StoredArrays(self.content, manifest)
         self.nodes: Mapping[str, NodeSet] = {
             name: NodeSet(self._arrays, name, info) for name, info in manifest.node_types.items()
         }
@@ -347,10 +351,12 @@ class Dataset:
             lines = self._arrays.read(relative, np.uint8).tobytes().decode("utf-8").split("\n")[:-1]
             return list(map(name_of, lines))
         except ValueError:
-            raise FormatError(f"{self.path / relative}: is not UTF-8 text of names; import the graph again") from None
+            raise FormatError(
+                f"{self.content / relative}: is not UTF-8 text of names; import the graph again"
+            ) from None
 
     def names_file(self, what: str, node_type: str | None = None) -> str | None:
-        """Return the file of names below the dataset's folder; see names()."""
+        """Return the file of names below `content`; see names()."""
         if node_type is None and len(self.nodes) == 1:
             (node_type,) = self.nodes
         found = next((name for name in (f"{what}.{node_type}", what) if name in self.manifest.names), None)
@@ -397,11 +403,12 @@ def open_dataset(path: PathLike[str] | str) -> Dataset:
     _require_path(path)
     folder = Path(path)
     manifest = read_manifest(folder)
+    content = content_folder(folder, manifest.generation)
     for relative, entry in dataset_files(manifest):
         if entry.num_bytes < SMALL_FILE_BYTES:
-            read_whole(folder / relative, entry)
+            read_whole(content / relative, entry)
         else:
-            check_length(folder / relative, entry.num_bytes)
+            check_length(content / relative, entry.num_bytes)
     return Dataset(folder, manifest)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,10 @@ def dataset_files(manifest: Manifest) -> Iterator[tuple[str, FileEntry]]:
 
 
 def check_length(path: Path, num_bytes: int) -> None:
-    """Raise FormatError unless `path` is a regular file of this length."""
+    """Raise FormatError unless `path` is a regular file of this length.
+
+    A feature table may be longer: an update appends rows to it, which belong to the next generation of the dataset.
+    """
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -59,18 +63,22 @@ def check_length(path: Path, num_bytes: int) -> None:
         raise _read_error(path, error) from error
     if not stat.S_ISREG(status.st_mode):
         raise FormatError(f"{path}: is not a regular file; run 'diskhop import' again")
-    if status.st_size != num_bytes:
+    if status.st_size != num_bytes and not (status.st_size > num_bytes and _may_grow(path)):
         raise FormatError(
             f"{path}: is {status.st_size} bytes, the manifest says {num_bytes}; "
             "the copy is incomplete: run 'diskhop import' again"
         )
 
 
+def _may_grow(path: Path) -> bool:
+    return path.name == "features.bin" and path.parent.parent.name == "nodes"
+
+
 def read_whole(path: Path, entry: FileEntry) -> NDArray[np.uint8]:
     """Read a whole file and check it. Raises FormatError if length or checksum differ from the manifest."""
     check_length(path, entry.num_bytes)
     try:
-        content = np.fromfile(path, np.uint8)
+        content = np.fromfile(path, np.uint8, entry.num_bytes)
     except OSError as error:
         raise _read_error(path, error) from error
     if len(content) != entry.num_bytes or f"{sum_file(content).digest:016x}" != entry.xxh3_64:
@@ -81,16 +89,21 @@ def read_whole(path: Path, entry: FileEntry) -> NDArray[np.uint8]:
     return content
 
 
-def read_blocks(path: Path) -> Iterator[NDArray[np.uint8]]:
-    """Yield a file from front to back in blocks of BLOCK_BYTES; each overwrites the previous one."""
+def read_blocks(path: Path, num_bytes: int | None = None) -> Iterator[NDArray[np.uint8]]:
+    """Yield a file from front to back in blocks of BLOCK_BYTES; each overwrites the previous one.
+
+    num_bytes: what is read of it; None: all.
+    """
     block = np.empty(BLOCK_BYTES, np.uint8)
+    left_bytes = sys.maxsize if num_bytes is None else num_bytes
     try:
         with path.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
             while True:
-                filled = 0
-                while filled < BLOCK_BYTES and (num_bytes := file.readinto(block[filled:].data)):
-                    filled += num_bytes
+                filled, wanted = 0, min(BLOCK_BYTES, left_bytes)
+                while filled < wanted and (got := file.readinto(block[filled:wanted].data)):
+                    filled += got
+                left_bytes -= filled
                 if filled:
                     yield block[:filled]
                 if filled < BLOCK_BYTES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from diskhop.dataset.adj_info import AdjInfo
@@ -243,6 +244,7 @@ class Manifest:
     checksums: entry of checksums.bin.
     triples: triples, if any.
     names: length of each list of names.
+    generation: 1 for a dataset as imported, 1 more after each update; its files are in content_folder().
     extra: unknown keys.
     """
 
@@ -253,6 +255,7 @@ class Manifest:
     checksums: FileEntry
     triples: Triples | None = None
     names: Mapping[str, int] = field(default_factory=dict)
+    generation: int = 1
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
@@ -279,7 +282,14 @@ class Manifest:
             document["triples"] = self.triples.to_json()
         if self.names:
             document["names"] = dict(self.names)
+        if self.generation > 1:
+            document["generation"] = self.generation
         return document
+
+
+def content_folder(path: Path, generation: int) -> Path:
+    """Return the folder of the files of a generation: the first one's lie in the dataset itself."""
+    return path if generation == 1 else path / f"generation-{generation}"
 
 
 def index_dtype(num_sources: int) -> str:

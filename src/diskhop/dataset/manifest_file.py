@@ -121,6 +121,7 @@ def _parse(fields: Fields) -> Manifest:
         checksums=checksums,
         triples=triples,
         names=fields.counts("names", None, 0, MOST_COUNT) if fields.has("names") else {},
+        generation=fields.integer("generation", 2, MOST_COUNT) if fields.has("generation") else 1,
         extra=fields.unread(),
     )
 

@@ -40,7 +40,7 @@ class Names:
     """
 
     def __init__(self, dataset: Dataset, kind: str, count: int, ids: NDArray[np.int64] | None = None) -> None:
-        self._path = dataset.path / "names" / f"{kind}.txt" if kind in dataset.manifest.names else None
+        self._path = dataset.content / "names" / f"{kind}.txt" if kind in dataset.manifest.names else None
         self._dataset = dataset
         self._kind = kind
         self._count = count

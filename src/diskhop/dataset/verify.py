@@ -14,7 +14,7 @@ from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import EdgeSet
 from diskhop.dataset.files import check_length, dataset_files, drop_cached_pages, read_blocks, read_manifest, read_whole
-from diskhop.dataset.manifest import CHECKSUMS_NAME, SPLIT_NAMES, FileEntry
+from diskhop.dataset.manifest import CHECKSUMS_NAME, SPLIT_NAMES, FileEntry, content_folder
 from diskhop.dataset.node_set import NodeSet
 from diskhop.errors import FormatError, ReadError
 from diskhop.io.checksums import BLOCK_BYTES, BlockHasher, num_blocks
@@ -44,8 +44,8 @@ class Damage:
 
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
     """Read every byte from disk and return the damaged blocks. Raises FormatError if the manifest is invalid."""
-    folder = Path(path)
-    manifest = read_manifest(folder)
+    manifest = read_manifest(Path(path))
+    folder = content_folder(Path(path), manifest.generation)
     for relative, _ in dataset_files(manifest):
         drop_cached_pages(folder / relative)
     try:
@@ -89,6 +89,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
                 for name, edges in dataset.edges.items()
             ],
         }
+    if manifest.generation > 1:
+        description["generation"] = manifest.generation
     if manifest.triples is not None:
         triples = manifest.triples
         description["triples"] = {"relations": triples.num_relations, **triples.parts}
@@ -102,7 +104,7 @@ def _verify_file(folder: Path, relative: str, entry: FileEntry, wanted: NDArray[
     hasher = BlockHasher()
     try:
         check_length(folder / relative, entry.num_bytes)
-        for block in read_blocks(folder / relative):
+        for block in read_blocks(folder / relative, entry.num_bytes):
             hasher.update(block)
     except (FormatError, ReadError) as error:
         yield Damage(relative, 0, entry.num_bytes, str(error).removeprefix(f"{folder / relative}: "))

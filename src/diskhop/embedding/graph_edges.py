@@ -140,7 +140,7 @@ class _TripleReader:
 
     def blocks(self, part: int) -> Iterator[Block]:
         """Yield the triples of a part by node ids, a block at a time."""
-        path = self._dataset.path / "triples" / f"{self._name(part)}.bin"
+        path = self._dataset.content / "triples" / f"{self._name(part)}.bin"
         for start in range(0, self.count(part), _BLOCK_EDGES):
             count = min(_BLOCK_EDGES, self.count(part) - start)
             triples = np.fromfile(path, "<i8", 3 * count, offset=24 * start)

@@ -41,7 +41,7 @@ def export_arrays(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> Non
             write_npy(files, "edge_ids.npy", np.int64, (edges.count,), edges.column("edge_id"))
     _write_triples(dataset, nodes, files)
     for what in dataset.manifest.names:
-        write_names(files, f"{what}.txt.gz", dataset.path / f"names/{what}.txt")
+        write_names(files, f"{what}.txt.gz", dataset.content / f"names/{what}.txt")
 
 
 def only_types(dataset: Dataset, format_name: str, work: WorkTools) -> tuple[NodeColumns, EdgeColumns | None]:
@@ -105,7 +105,7 @@ def _write_triples(dataset: Dataset, nodes: NodeColumns, files: DatasetFiles) ->
     write_number(files, "num_entities.npy", nodes.count)
     write_number(files, "num_relations.npy", triples.num_relations)
     for part, count in triples.parts.items():
-        path = dataset.path / f"triples/{part}.bin"
+        path = dataset.content / f"triples/{part}.bin"
         write_npy(
             files,
             f"{'triples' if part == 'all' else part}.npy",

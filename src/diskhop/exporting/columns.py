@@ -52,7 +52,7 @@ class NodeColumns:
         self.count = self.nodes.num_nodes
         self.original: NDArray[np.int64] | None = None
         self._dataset = dataset
-        self._folder = dataset.path / "nodes" / node_type
+        self._folder = dataset.content / "nodes" / node_type
         self._work = work
         self._places: NDArray[Any] | None = None
         self._rows: RowMover | None = None
@@ -105,7 +105,7 @@ class NodeColumns:
     def split(self, part: str, number: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Yield places and rows of the nodes in a part of a split, in its order, in blocks."""
         num_splits = self.nodes.num_splits
-        path = self._dataset.path / split_file(self.name, part, number, num_splits)
+        path = self._dataset.content / split_file(self.name, part, number, num_splits)
         for block in read_rows(path, 8, self.split_length(part, number)):
             rows = block.view("<i8").reshape(-1)
             yield self.places(rows, path), rows
@@ -172,7 +172,7 @@ class EdgeColumns:
         self.name = edge_type
         self.count = edges.num_edges
         self._topology = edges.topology
-        self._folder = dataset.path / "edges" / edge_type
+        self._folder = dataset.content / "edges" / edge_type
         self._sources = sources
         self._destinations = destinations
         self._work = work

@@ -62,7 +62,7 @@ class _Folder:
             "tasks": [tasks[number] for number in sorted(tasks)],
         }
         if NODE_NAMES in self._dataset.manifest.names and not self._is_typed:
-            write_names(self._files, f"{NODE_NAMES}.txt.gz", self._dataset.path / f"names/{NODE_NAMES}.txt")
+            write_names(self._files, f"{NODE_NAMES}.txt.gz", self._dataset.content / f"names/{NODE_NAMES}.txt")
         content = yaml.safe_dump(metadata, sort_keys=False).encode()
         self._files.write(METADATA_NAME, [np.frombuffer(content, np.uint8)])
 

@@ -73,7 +73,7 @@ def _nodes(dataset: Dataset, nodes: NodeColumns) -> Iterator[Mapping[str, NDArra
     num_splits = nodes.nodes.num_splits
     codes = [split_codes(nodes, number) for number in range(num_splits)]
     wanted = ["features"] * bool(nodes.nodes.feature_dim) + ["labels"] * nodes.nodes.has_labels
-    names_path = dataset.path / "names/nodes.txt"
+    names_path = dataset.content / "names/nodes.txt"
     names = read_names(names_path) if "nodes" in dataset.manifest.names else None
     start = 0
     for blocks in nodes.blocks(wanted) if wanted else _empty_blocks(nodes.count):

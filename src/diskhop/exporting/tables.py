@@ -196,7 +196,7 @@ def _names_key(dataset: Dataset, what: str, nodes: NodeColumns) -> str:
 
 
 def _name_blocks(dataset: Dataset, key: str, count: int) -> Iterator[NDArray[Any]]:
-    path = dataset.path / f"names/{key}.txt"
+    path = dataset.content / f"names/{key}.txt"
     names = read_names(path)
     for start, stop in _ranges(count):
         block = np.array([*islice(names, stop - start), None], object)[:-1]

@@ -178,7 +178,7 @@ def _copying_bytes(nodes: NodeType) -> int:
 def _copy_nodes(graph: Dataset, nodes: NodeType, builder: DatasetBuilder, factor: int, progress: Progress) -> None:
     """Write what copies have from their nodes, streamed once for each copy."""
     (node_type,) = graph.manifest.node_types
-    folder = graph.path / "nodes" / node_type
+    folder = graph.content / "nodes" / node_type
 
     def copies(path: Path, row_bytes: int, count: int) -> Iterator[NDArray[np.uint8]]:
         at_once = max(1, _BLOCK_BYTES // row_bytes)

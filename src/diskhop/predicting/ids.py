@@ -51,7 +51,7 @@ class NodeIds:
         self._of_row = positions_of_ids(of_row) if of_row is not None and self.are_names else of_row
         self._names: _Names | None = None
         if names_file is not None:
-            self._names = _Names(dataset.path / names_file, num_nodes, dataset.hash, work)
+            self._names = _Names(dataset.content / names_file, num_nodes, dataset.hash, work)
 
     def of(self, rows: NodeRows) -> NDArray[np.int64] | pa.Array:
         """Return the ids of rows, in their order: int64, or a large_string array of names. Raises FormatError."""

@@ -66,7 +66,9 @@ from diskhop.runtime.tasks import TaskTools, WorkFolder
 # Name of the reservation of WRITER_BYTES during a build.
 WRITING = "writing files"
 DATASET = FolderKind(
-    "a dataset", MANIFEST_NAME, (MANIFEST_NAME, CHECKSUMS_NAME, "nodes", "edges", "triples", "names", "derived")
+    "a dataset",
+    MANIFEST_NAME,
+    (MANIFEST_NAME, CHECKSUMS_NAME, "nodes", "edges", "triples", "names", "derived", "generation-*"),
 )
 
 

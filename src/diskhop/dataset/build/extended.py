@@ -20,13 +20,20 @@ class ExtendedDataset(DatasetBuilder):
         Raises FormatError if its checksums are damaged.
         """
         manifest = dataset.manifest
-        sums = read_whole(dataset.path / CHECKSUMS_NAME, manifest.checksums).view("<u8").astype(np.uint64)
-        first = 0
-        for relative, entry in sorted(manifest.files.items()):
-            blocks = sums[first : first + num_blocks(entry.num_bytes)]
-            first += len(blocks)
-            self._files.share(relative, dataset.path / relative, FileSums(entry.num_bytes, blocks))
+        for relative, sums in stored_sums(dataset).items():
+            self._files.share(relative, dataset.content / relative, sums)
         self._nodes = dict(manifest.node_types)
         self._edges = dict(manifest.edge_types)
         self._triples = manifest.triples
         self._names = dict(manifest.names)
+
+
+def stored_sums(dataset: Dataset) -> dict[str, FileSums]:
+    """Return the checksums of a dataset's files, by path. Raises FormatError if they are damaged."""
+    manifest = dataset.manifest
+    sums = read_whole(dataset.content / CHECKSUMS_NAME, manifest.checksums).view("<u8").astype(np.uint64)
+    found, first = {}, 0
+    for relative, entry in sorted(manifest.files.items()):
+        found[relative] = FileSums(entry.num_bytes, sums[first : first + num_blocks(entry.num_bytes)])
+        first += num_blocks(entry.num_bytes)
+    return found

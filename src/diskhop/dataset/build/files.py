@@ -73,12 +73,20 @@ class DatasetFiles:
             except OSError as error:
                 if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
                     raise
-                self.write(relative, read_blocks(path))
+                self.write(relative, read_blocks(path, sums.num_bytes))
                 if self._sums[relative].digest != sums.digest:
                     raise FormatError(
                         f"{path}: does not match its checksum; 'diskhop verify' names the damaged blocks: copy or "
                         "import the dataset again"
                     ) from None
+        self._sums[relative] = sums
+
+    def sums(self, relative: str) -> FileSums:
+        """Return the checksums of a file."""
+        return self._sums[relative]
+
+    def set_sums(self, relative: str, sums: FileSums) -> None:
+        """Record the checksums of a durable file that was made otherwise."""
         self._sums[relative] = sums
 
     def write_checksums(self) -> FileEntry:

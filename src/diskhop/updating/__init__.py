@@ -1,0 +1,1 @@
+"""Updating datasets: a delta of nodes and edges becomes the next generation of their files."""
