@@ -149,6 +149,11 @@ def test_a_file_cut_extended_or_missing_is_found(tmp_path: Path, name: str) -> N
                 (folder / relative).unlink()
             else:
                 (folder / relative).write_bytes(changed)
+            if relative.endswith("/features.bin") and changed is not None and len(changed) > len(content):
+                # Rows that an update appends belong to the next generation, and an unfinished one leaves them.
+                open_dataset(folder)
+                assert verify(folder) == []
+                continue
             with pytest.raises(FormatError, match="import") as caught:
                 open_dataset(folder)
             assert "\n" not in str(caught.value)

@@ -67,7 +67,7 @@ def update(
 def compact(dataset: Dataset | Path | str, *, progress: Progress = silent, **options: Any) -> Dataset:
     """Make an updated dataset what an import of its whole source would have made, and open it.
 
-    Old generations and derived files are removed; a dataset in hot order is sorted anew.
+    Old generations and derived files are removed; a dataset in hot order is sorted again.
 
     dataset: open, or its folder.
     progress: called with a stage, and what is done of it and in total.

@@ -1,6 +1,6 @@
 """Compacting: an updated dataset becomes what an import of its whole source would have made, without old generations.
 
-Files that are so already become hard links. A dataset in hot order is sorted anew, since new edges change how often a
+Files that are so already become hard links. A dataset in hot order is sorted again, since new edges change how often a
 node is read, and new nodes came last.
 """
 
@@ -85,7 +85,7 @@ def compact_dataset(
 
 
 class _HotCopy:
-    """Writes a dataset in hot order, sorted anew from the positions of its nodes in the source."""
+    """Writes a dataset in hot order, sorted again from the positions of its nodes in the source."""
 
     def __init__(self, dataset: Dataset, builder: DatasetBuilder, work: ImportTools) -> None:
         self._dataset, self._builder, self._work = dataset, builder, work

@@ -1,4 +1,4 @@
-"""What changes in a graph: nodes and edges of a delta, by the rows of the dataset that it updates."""
+"""Changes of a graph: nodes and edges of a delta, by the rows of the dataset that it updates."""
 
 from __future__ import annotations
 

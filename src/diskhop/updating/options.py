@@ -1,4 +1,4 @@
-"""What an update must know of the import that made the dataset, and what the dataset tells."""
+"""Facts of an import that an update must know: what the user says, and what the dataset tells."""
 
 from __future__ import annotations
 
