@@ -29,7 +29,7 @@ NUM_KILLS, NUM_EPOCHS = 50, 30
 COMMAND = [sys.executable, "-c", "from diskhop.cli import main; print('starts', flush=True); main()", "embed"]
 OPTIONS = (
     f"--epochs {NUM_EPOCHS} --eval-every {NUM_EPOCHS} --partitions 8 --dim 32 --batch-size 256 --chunk-size 64 "
-    "--negatives 16 --threads 2 --commit-states 3 --memory 300MB"
+    "--negatives 16 --threads 2 --checkpoint-every 3states --memory 300MB"
 )
 
 

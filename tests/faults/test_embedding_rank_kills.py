@@ -16,8 +16,8 @@ NUM_KILLS = 20
 # Two ranks of two groups of two partitions: states, rounds, repartitions and commits within passes.
 WORDS = (
     "--model complex --dim 8 --batch-size 64 --chunk-size 16 --negatives 12 --epochs 60 --eval-every 20 "
-    "--partitions 8 --buffer 3 --repartitions 2 --commit-states 2 --memory 200MB --eval-edges 30 --eval-candidates 20 "
-    "--engine threads --threads 2"
+    "--partitions 8 --buffer 3 --repartitions 2 --checkpoint-every 2states --memory 200MB --eval-edges 30 "
+    "--eval-candidates 20 --engine threads --threads 2"
 )
 
 

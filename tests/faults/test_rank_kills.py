@@ -33,7 +33,8 @@ OPTIONS: dict[str, Any] = {
 }
 WORDS = (
     "--model sage --hidden 16 --fanout 4,4 --batch-size 20 --epochs 400 --patience 0 --memory 200MB --engine threads "
-    "--matmul blas --store belady --accumulate 6 --threads 2"
+    "--matmul blas --store belady --accumulate 6 --threads 2 "
+    "--checkpoint-every 6batches"
 )
 
 
@@ -54,7 +55,7 @@ HOP_OPTIONS: dict[str, Any] = {
 }
 HOP_WORDS = (
     f"--model sign --hops 2 --placement memory --hidden 16 --batch-size 20 --epochs {NUM_HOP_EPOCHS} --patience 0 "
-    "--memory 200MB --engine threads --matmul blas --threads 2"
+    "--memory 200MB --engine threads --matmul blas --threads 2 --checkpoint-every 4batches"
 )
 
 

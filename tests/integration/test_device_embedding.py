@@ -132,7 +132,7 @@ def test_kernels_train_what_torch_does(dataset: Dataset, folder: Path, monkeypat
     assert_close_runs(folder / "True", folder / "False")
 
 
-@pytest.mark.parametrize("changes", [{"overlap": False}, {"commit_states": 1}], ids=str)
+@pytest.mark.parametrize("changes", [{"overlap": False}, {"checkpoint_every": "1 states"}], ids=str)
 def test_how_partitions_move_changes_no_bit(dataset: Dataset, folder: Path, changes: dict[str, Any]) -> None:
     run_config(dataset, embed_config(**THERE), folder / "one")
     run_config(dataset, embed_config(**THERE, **changes), folder / "other")
@@ -140,7 +140,7 @@ def test_how_partitions_move_changes_no_bit(dataset: Dataset, folder: Path, chan
 
 
 def test_a_run_is_resumed_with_the_same_bits(dataset: Dataset, folder: Path) -> None:
-    config = embed_config(**THERE, commit_states=1)
+    config = embed_config(**THERE, checkpoint_every="1 states")
     run_config(dataset, config, folder / "whole")
     for name in ("crashed", "after"):
         (folder / name).mkdir()

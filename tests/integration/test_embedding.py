@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         {"overlap": False},
         {"engine": "auto"},
         {"memory_bytes": 400_000_000},
-        {"commit_states": 1},
+        {"checkpoint_every": "1 states"},
         {"threads": 2},
     ],
     ids=["no overlap", "another engine", "more memory", "more commits", "two threads"],
@@ -118,7 +118,7 @@ def test_models_learn_a_ring(dataset: Dataset, folder: Path, model: str) -> None
 def test_a_crash_at_any_change_is_gone_on_from(
     dataset: Dataset, folder: Path, every: int, lost: Lost, repartitions: int
 ) -> None:
-    config = embed_config(commit_states=2, repartitions=repartitions, epochs=1 if repartitions else 2)
+    config = embed_config(checkpoint_every="2 states", repartitions=repartitions, epochs=1 if repartitions else 2)
 
     def run(root: Path, nth: int, resume: bool = False) -> CrashInjector:
         injector = CrashInjector(root, nth)

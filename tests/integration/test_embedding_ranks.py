@@ -45,7 +45,7 @@ def test_ranks_train_every_edge_once_and_the_same_bits_however_partitions_move(
 ) -> None:
     cases: dict[str, dict[str, Any]] = {
         "one": {"repartitions": 2},
-        "more commits": {"repartitions": 2, "commit_states": 2, "overlap": False},
+        "more commits": {"repartitions": 2, "checkpoint_every": "2 states", "overlap": False},
         "three": {"ranks": 3, "partitions": 6, "buffer": 2, "model": "transe"},
     }
     refused: dict[str, tuple[dict[str, Any], str]] = {

@@ -108,6 +108,8 @@ def main() -> None:
 
     # As after Ctrl-C, unfinished files are removed. DuckDB turns the exit into an interruption, hence `ended`.
     signal.signal(signal.SIGTERM, end)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # by nohup
+        signal.signal(signal.SIGHUP, end)
     if "WORLD_SIZE" in os.environ:
         # A rank ends with the launcher that started it; before anything takes time.
         end_with_parent(signal.SIGTERM)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from diskhop.budget import format_bytes
+from diskhop.config.interval import DEFAULT_INTERVAL, interval_of
 from diskhop.config.options import AUTO, like, option, require, validate
 from diskhop.config.rules import (
     COUNT_OR_NONE,
@@ -121,12 +122,14 @@ class EmbedConfig:
         panel="Storage",
         metavar="N",
     )
-    commit_states: int = option(
-        0,
-        help="Also commit to disk after every N partition swaps; 0 for after each epoch only.",
-        rule=COUNT_OR_NONE,
-        panel="Storage",
-        metavar="N",
+    checkpoint_every: str = like(
+        TrainConfig,
+        "checkpoint_every",
+        DEFAULT_INTERVAL,
+        help="How often a run is kept within an epoch, to resume: as 10min or '4 states' (swaps of partitions); epoch: "
+        "only at the end.",
+        rule=interval_of("states"),
+        may_change=True,
     )
     evaluate: bool = like(TrainConfig, "evaluate", True)
     eval_every: int = like(TrainConfig, "eval_every", 1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from diskhop.budget import format_bytes, parse_bytes
+from diskhop.config.interval import DEFAULT_INTERVAL, interval_of
 from diskhop.config.learning import PLATEAU, LearningConfig
 from diskhop.config.options import AUTO, option, require, validate
 from diskhop.config.parse import absolute_path, parse_counts, resolved_path
@@ -179,6 +180,14 @@ class TrainConfig(LearningConfig):
         0, help="Number of the split to use, for datasets with several.", rule=COUNT_OR_NONE, panel="Evaluation"
     )
     seed: int = option(0, help="Random seed.", rule=SEED)
+    checkpoint_every: str = option(
+        DEFAULT_INTERVAL,
+        help="How often a run is kept within an epoch, to resume: as 10min or '500 batches'; epoch: only at the end.",
+        rule=interval_of("batches"),
+        panel="Storage",
+        metavar="TIME",
+        may_change=True,
+    )
     precision: str = option("float32", help="Precision of linear layers: float32 or bfloat16.", panel="Advanced")
     matmul: str = option(
         "blas", help="Library for matrix products: mkl, blas, onednn or mixed.", panel="Advanced", shown="chosen"

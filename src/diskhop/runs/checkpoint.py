@@ -14,6 +14,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 import xxhash
 from torch import Tensor
 
@@ -24,11 +25,29 @@ _NO_SUM = "0" * 16
 # The metadata is a JSON string inside the JSON header, hence the backslashes.
 _SUM_KEY = rb"\"xxh3\":\""
 _NOWHERE = -1
+_DONE = "part/done"
+_PART_FACTS = ("loss_sum", "loss_weight", "record")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EpochPart:
+    """What an epoch has added up so far.
+
+    done: numbers of the batches of its steps so far, int64, ascending.
+    loss_sum: of their losses, each times its weight.
+    loss_weight: of all of them.
+    record: counts and seconds so far, as in result.json.
+    """
+
+    done: Tensor
+    loss_sum: float
+    loss_weight: float
+    record: dict[str, Any]
 
 
 @dataclass(slots=True, eq=False)
 class TrainingState:
-    """Everything that training needs to resume after an epoch.
+    """Everything that training needs to resume after an epoch, or after a step of the next one.
 
     epoch: epochs done.
     model: parameters by name.
@@ -38,6 +57,7 @@ class TrainingState:
     best_epoch: epoch of the best model.
     history: a record per epoch done.
     warm_start: what the run started from, as in result.json; None for random parameters.
+    part: of the epoch that is not done; None at the end of one.
     """
 
     epoch: int
@@ -48,6 +68,7 @@ class TrainingState:
     best_epoch: int
     history: list[dict[str, Any]] = field(default_factory=list)
     warm_start: dict[str, Any] | None = None
+    part: EpochPart | None = None
 
 
 def save_state(path: Path, state: TrainingState, injector: Injector | None = None) -> None:
@@ -57,6 +78,9 @@ def save_state(path: Path, state: TrainingState, injector: Injector | None = Non
         tensors |= {f"{group}/{name}": tensor for name, tensor in getattr(state, group).items()}
     facts = {name: getattr(state, name) for name in ("epoch", "best_valid", "best_epoch", "history")}
     facts |= {} if state.warm_start is None else {"warm_start": state.warm_start}
+    if state.part is not None:
+        tensors[_DONE] = state.part.done
+        facts["part"] = {name: getattr(state.part, name) for name in _PART_FACTS}
     save_tensors(path, tensors, {"state": json.dumps(facts)}, injector)
 
 
@@ -64,11 +88,15 @@ def load_state(path: Path) -> TrainingState:
     """Read a checkpoint. Raises TrainingError if it is damaged or is not one."""
     tensors, metadata = load_tensors(path)
     groups: dict[str, Any] = {"model": {}, "optimizer": {}, "best_model": {}}
+    done = tensors.pop(_DONE, None)
     try:
         for name, tensor in tensors.items():
             group, _, rest = name.partition("/")
             groups[group][rest] = tensor
-        state = TrainingState(**groups, **json.loads(metadata["state"]))
+        facts = json.loads(metadata["state"])
+        if done is not None:
+            facts["part"] = EpochPart(done=done, **facts["part"])
+        state = TrainingState(**groups, **facts)
         _require_facts(state)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise TrainingError(
@@ -120,6 +148,10 @@ def _require_facts(state: TrainingState) -> None:
         raise ValueError(f"epoch {state.epoch}, best {state.best_epoch} with {state.best_valid}")
     if not (len(state.history) == state.epoch and all(isinstance(record, dict) for record in state.history)):
         raise ValueError(f"the history is not {state.epoch} records")
+    if state.part is not None and not (state.part.done.dtype == torch.int64 and state.part.done.dim() == 1):
+        raise ValueError(f"numbers of batches are {state.part.done.dtype} of shape {tuple(state.part.done.shape)}")
+    if state.part is not None and not isinstance(state.part.record, dict):
+        raise TypeError(f"the record is {state.part.record}")
     if not isinstance(state.warm_start, dict | None):
         raise TypeError(f"the warm start is {state.warm_start}")
 

@@ -6,7 +6,7 @@ metric. A *prepared run* is everything decided and made before the first batch; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -61,12 +61,13 @@ class Feed(Protocol):
     """Brings batches. A run opens and closes it; only the feed knows what its batches contain."""
 
     def train(
-        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None
+        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None, done: Collection[int] = ()
     ) -> AbstractContextManager[Batches]:
         """Open a pass over the training nodes, in the epoch's own order.
 
         share: the rank that gets its batches.
         following: the pass that will be opened next, which the feed may prepare meanwhile; None if unknown.
+        done: numbers of batches that are left out, since the run has been trained on them.
         """
 
     def measure(

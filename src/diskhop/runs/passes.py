@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +14,11 @@ class RunPass(NamedTuple):
 
     purpose: Purpose
     epoch: int
+
+
+def left_of(numbers: Sequence[int], done: Collection[int]) -> Sequence[int]:
+    """Return the batches of a pass that are not done, in their order."""
+    return [number for number in numbers if number not in done] if done else numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,12 @@ def merged_records(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def added_records(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the record of a pass from those of its parts, one after the other."""
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: sum(record.get(name, 0) for record in records) for name in names}
+
+
 def measure_shared(group: Group) -> SharedPages:
     """Measure the pages that this rank shares with others, at the same time as they do; nothing with one rank."""
     if group.is_alone:

@@ -39,15 +39,26 @@ class LossValue(NamedTuple):
 class LossSums:
     """Losses of an epoch and of a step, added up in the order of the batches.
 
-    accumulate: batches per step. per_round: batches that ranks compute at the same time.
+    num_batches: of the epoch. accumulate: batches per step. per_round: batches that ranks compute at the same time.
+    num_done, total, weight: batches of steps before these, their losses times weights, and the weights.
     """
 
-    def __init__(self, num_batches: int, accumulate: int, per_round: int) -> None:
+    def __init__(
+        self,
+        num_batches: int,
+        accumulate: int,
+        per_round: int,
+        *,
+        num_done: int = 0,
+        total: float = 0.0,
+        weight: float = 0.0,
+    ) -> None:
         self._num_batches = num_batches
         self._accumulate = accumulate
         self._per_round = per_round
-        self._num_computed = 0
-        self._sum = self._weight = self._step_weight = 0.0
+        self._num_computed = num_done
+        self.total, self.weight = total, weight
+        self._step_weight = 0.0
 
     def end_round(self) -> None:
         """Count the batches of a round, which every rank has computed or is computing."""
@@ -56,8 +67,8 @@ class LossSums:
     def add(self, losses: Iterable[LossValue]) -> None:
         """Add batches."""
         for mean, weight in losses:
-            self._sum += mean * weight
-            self._weight += weight
+            self.total += mean * weight
+            self.weight += weight
             self._step_weight += weight
 
     @property
@@ -78,7 +89,7 @@ class LossSums:
     @property
     def mean(self) -> float:
         """The mean over the epoch."""
-        return self._sum / (self._weight or 1.0)
+        return self.total / (self.weight or 1.0)
 
 
 def separate_gradients(model: nn.Module) -> None:

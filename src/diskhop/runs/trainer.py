@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -24,10 +25,12 @@ from diskhop.nn.reproducible import seed_torch
 from diskhop.nn.schedules import step_factor
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import BatchProgress, Callback
+from diskhop.runs.checkpoint import EpochPart
 from diskhop.runs.distributed import Group
+from diskhop.runs.epoch_commits import EpochCommits
 from diskhop.runs.feeds import Batch, Feed, Task
 from diskhop.runs.passes import RunPass
-from diskhop.runs.result import merged_records
+from diskhop.runs.result import added_records, merged_records
 from diskhop.runs.sums import GradientSums, LossSums, LossValue, separate_gradients
 
 _INITIALISATION = -1
@@ -81,32 +84,71 @@ class Trainer:
         self._group = group or Group()
         self._sums = GradientSums(self.model, self._group)
         self._started = time.perf_counter()
-        self._first_epoch: int | None = None
+        # Epochs that were done when this process began to train, with the share of one.
+        self._epochs_before: float | None = None
 
     def train_pass(
-        self, feed: Feed, epoch: int, rate_factor: float = 1.0, following: RunPass | None = None
+        self,
+        feed: Feed,
+        epoch: int,
+        rate_factor: float = 1.0,
+        following: RunPass | None = None,
+        *,
+        begun: EpochPart | None = None,
+        commits: EpochCommits | None = None,
     ) -> dict[str, Any]:
-        """Train one epoch and return its record.
+        """Train one epoch, or the rest of one, and return its record.
 
         rate_factor: factor of the learning rate in this epoch. following: the next pass of the run.
+        begun: the part that is done already; None: nothing is.
+        commits: hears of every step, to keep the run within the epoch; None: it is not kept.
         """
         self.model.train()
-        passed = _Pass()
-        with feed.train(epoch, self._group.ranks, following) as batches, self._sums.training():
-            num_batches = sum(self._group.gather(len(batches)))
-            losses = LossSums(num_batches, self._config.accumulate, self._group.ranks.count)
-            rates = self._rates(epoch, num_batches, rate_factor)
+        begun = begun or EpochPart(done=torch.zeros(0, dtype=torch.int64), loss_sum=0.0, loss_weight=0.0, record={})
+        before, config, ranks = frozenset(begun.done.tolist()), self._config, self._group.ranks
+        passed, numbers = _Pass(), list[int]()
+        with feed.train(epoch, ranks, following, before) as batches, self._sums.training():
+            num_batches = len(before) + sum(self._group.gather(len(batches)))
+            losses = LossSums(
+                num_batches,
+                config.accumulate,
+                ranks.count,
+                num_done=len(before),
+                total=begun.loss_sum,
+                weight=begun.loss_weight,
+            )
+            rates = islice(self._rates(epoch, num_batches, rate_factor), len(before) // config.accumulate, None)
+
+            def finish_step() -> None:
+                if commits is not None and losses.end_step:
+                    commits.step_done(config.accumulate, lambda: self._part(begun, losses, numbers, passed))
+
             # Not enumerate(), which would keep a batch while the next one is fetched.
             for batch in batches:
                 with passed.computing(batch):
                     loss = self._add_gradients(feed, batch, epoch)
+                    numbers.append(batch.number)
                     self._finish_round(losses, loss, rates)
                 del batch  # Planned for: a batch kept while the next one is fetched needs memory for one more.
-                self._report("train", epoch, passed, num_batches, loss.mean)
+                self._report("train", epoch, passed, num_batches, loss.mean, num_before=len(before))
+                finish_step()
             if not losses.are_all:  # the last batches are those of other ranks
                 self._finish_round(losses, None, rates)
+                finish_step()
         scheduled = {"lr": self.optimizer.lr} if self._is_scheduled else {}
-        return {"epoch": epoch, "loss": losses.mean, **scheduled, **merged_records(self._group.gather(passed.record()))}
+        record = added_records([begun.record, merged_records(self._group.gather(passed.record()))])
+        return {"epoch": epoch, "loss": losses.mean, **scheduled, **record}
+
+    def _part(self, begun: EpochPart, losses: LossSums, numbers: list[int], passed: _Pass) -> EpochPart:
+        """Return what an epoch has added up after a step. numbers: of the batches of this rank."""
+        of_ranks, records = zip(*self._group.gather((numbers, passed.record())), strict=True)
+        done = sorted(chain(begun.done.tolist(), *of_ranks))
+        return EpochPart(
+            done=torch.tensor(done, dtype=torch.int64),
+            loss_sum=losses.total,
+            loss_weight=losses.weight,
+            record=added_records([begun.record, merged_records(records)]),
+        )
 
     @torch.no_grad()
     def evaluate(self, feed: Feed, purpose: Purpose, epoch: int, following: RunPass | None = None) -> Measured:
@@ -188,14 +230,17 @@ class Trainer:
             )
             yield config.lr * factor * scheduled
 
-    def _report(self, stage: str, epoch: int, passed: _Pass, num_batches: int, loss: float | None) -> None:
-        batch = min(passed.num_batches * self._group.ranks.count, num_batches)
+    def _report(
+        self, stage: str, epoch: int, passed: _Pass, num_batches: int, loss: float | None, *, num_before: int = 0
+    ) -> None:
+        """Tell of a batch. num_before: batches of the pass that were done before it was resumed."""
+        batch = min(num_before + passed.num_batches * self._group.ranks.count, num_batches)
         num_epochs = self._config.epochs
-        if self._first_epoch is None:
-            self._first_epoch, self._started = epoch, time.perf_counter()
-        done = epoch - self._first_epoch + (batch / num_batches if stage == "train" else 1)
+        if self._epochs_before is None:
+            self._epochs_before, self._started = epoch + num_before / num_batches, time.perf_counter()
+        done = epoch - self._epochs_before + (batch / num_batches if stage == "train" else 1)
         seconds = time.perf_counter() - self._started
-        seconds_left = seconds * (num_epochs - self._first_epoch - done) / done if seconds > 1 else None
+        seconds_left = seconds * (num_epochs - self._epochs_before - done) / done if seconds > 1 else None
         self._callback.batch_done(
             BatchProgress(
                 stage=stage,
@@ -205,7 +250,7 @@ class Trainer:
                 num_batches=num_batches,
                 loss=loss,
                 seconds_left=seconds_left,
-                **passed.rates(batch),
+                **passed.rates(batch - num_before),
             )
         )
 

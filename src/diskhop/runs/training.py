@@ -1,13 +1,13 @@
 """Training a model, for every kind of run that does: epochs, validation, commits, the best model's test, the result.
 
-Every epoch is committed. Values depend on the configuration alone (see trainer.py), so a run resumed from a commit ends
-with the same bits as one that was never interrupted.
+Every epoch is committed, and a long one also from time to time while it lasts. Values depend on the configuration
+alone (see trainer.py), so a run resumed from a commit ends with the same bits as one that was never interrupted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from diskhop.budget import Budget, format_bytes
+from diskhop.config.interval import parse_interval
 from diskhop.config.learning import PLATEAU
 from diskhop.config.train import TrainConfig
 from diskhop.derived.scratch import scratch_folder, scratch_path
@@ -31,11 +32,13 @@ from diskhop.protocols import Purpose
 from diskhop.run_files import LEARNED_FOLDER
 from diskhop.runs.better import is_better
 from diskhop.runs.callbacks import Callbacks, Patience
-from diskhop.runs.checkpoint import TrainingState
+from diskhop.runs.checkpoint import EpochPart, TrainingState
 from diskhop.runs.context import RunContext
 from diskhop.runs.devices import device_errors
+from diskhop.runs.epoch_commits import EpochCommits
 from diskhop.runs.feeds import Feed, PreparedRun, Task
 from diskhop.runs.folder import ModelFolder
+from diskhop.runs.interruptions import put_off_interruptions
 from diskhop.runs.learned_rows import memory_for_rows
 from diskhop.runs.passes import PassOrder, RunPass
 from diskhop.runs.rank_devices import describe
@@ -132,7 +135,8 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
             order = PassOrder(
                 epochs=config.epochs, eval_every=config.eval_every, has_valid=job.has_valid, has_test=job.has_test
             )
-            epochs = _Epochs(config, order, trainer, feed, memory, folder, context)
+            has_folder = context.group.from_first(folder is not None)
+            epochs = _Epochs(config, order, trainer, feed, memory, folder, has_folder, context)
             state = epochs.run(state)
             trainer.model.load_state_dict(state.best_model)
             tested, testing = _test(job, trainer, feed, state)
@@ -171,7 +175,10 @@ def _test(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Epochs:
-    """Trains epoch after epoch, each validated when that is due, and committed."""
+    """Trains epoch after epoch, each validated when that is due, and committed.
+
+    folder: of the run, on rank 0. has_folder: whether rank 0 has one.
+    """
 
     config: TrainConfig
     order: PassOrder
@@ -179,6 +186,7 @@ class _Epochs:
     feed: Feed
     memory: MemoryLog
     folder: ModelFolder | None
+    has_folder: bool
     context: RunContext
 
     def run(self, state: TrainingState) -> TrainingState:
@@ -200,13 +208,35 @@ class _Epochs:
         """Train one epoch, validate it when that is due, and return its record."""
         epoch, order = state.epoch, self.order
         following = order.after(RunPass(Purpose.TRAIN, epoch))
-        record = self.trainer.train_pass(self.feed, epoch, self._rate_factor(state), following)
+        group = self.context.group
+        # Other ranks may be at another step, and would wait for this one.
+        is_put_off = self.has_folder and group.is_alone
+        with put_off_interruptions() if is_put_off else nullcontext() as interruption:
+            interval = parse_interval(self.config.checkpoint_every, "batches")
+            commits = EpochCommits(interval, group, partial(self._keep, state), interruption)
+            record = self.trainer.train_pass(
+                self.feed,
+                epoch,
+                self._rate_factor(state),
+                following,
+                begun=state.part,
+                commits=commits if self.has_folder else None,
+            )
         if order.is_validated(epoch):
             following = order.after(RunPass(Purpose.VALID, epoch))
             measured = self.trainer.evaluate(self.feed, Purpose.VALID, epoch, following)
             record["valid"], record["validation"] = measured.value, {**measured.record, **measured.details}
         record["memory"] = self.memory.take()
         return record
+
+    def _keep(self, state: TrainingState, part: EpochPart) -> None:
+        """Commit the run within an epoch. state: before the epoch."""
+        model = self.trainer.model
+        keep_rows(model)
+        state = replace(state, model=self.trainer.parameters(), optimizer=self.trainer.optimizer.tensors(), part=part)
+        if self.folder is not None:
+            self.folder.commit(state, is_epoch=False)
+        drop_rows(model, [state.model, state.best_model])
 
     def _rate_factor(self, state: TrainingState) -> float:
         """Return the factor of the learning rate that the validations so far lead to."""
@@ -305,5 +335,6 @@ def _advance(state: TrainingState, trainer: Trainer, record: dict[str, Any], met
         best_model=trainer.parameters() if is_best else state.best_model,
         best_valid=valid if is_best else state.best_valid,
         best_epoch=state.epoch if is_best else state.best_epoch,
+        part=None,
         history=[*state.history, record],
     )

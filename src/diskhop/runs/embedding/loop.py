@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from diskhop.config.interval import parse_interval
 from diskhop.embedding.partitions.edges import EdgeBuckets
 from diskhop.embedding.ranking.protocol import MeasuredEdges
 from diskhop.embedding.ranking.reader import EmbeddingReader
@@ -59,6 +60,7 @@ class EmbeddingRun:
         self._epoch, self._passes_done, self._states_done, self._sums = 0, 0, 0, Sums()
         self._relations_file = 0
         self._first_epoch, self._begun = 0, time.perf_counter()
+        self._interval, self._kept_at = parse_interval(self._config.checkpoint_every, "states"), self._begun
         self._since = self._counters()
         self.history: list[dict[str, Any]] = []
 
@@ -197,7 +199,7 @@ class EmbeddingRun:
                 parts.buffer.wait_for_writes()
                 self._sharing.exchange_versions()
                 parts.buffer.load(next_state)
-            if config.commit_states and not is_last and (number + 1) % config.commit_states == 0:
+            if not is_last and self._group.first(partial(self._is_due, number + 1)):
                 self._states_done = number + 1
                 parts.buffer.flush()
                 self._count()
@@ -205,6 +207,10 @@ class EmbeddingRun:
         parts.buffer.flush()
         self._sharing.exchange_versions()
         self._count()
+
+    def _is_due(self, states_done: int) -> bool:
+        """Return whether to commit within a pass."""
+        return self._interval.is_over(time.perf_counter() - self._kept_at, states_done - self._states_done)
 
     def _counters(self) -> tuple[float, float, int, int]:
         """Return the clock's seconds, stalled seconds, and partitions read and written so far."""
@@ -288,6 +294,7 @@ class EmbeddingRun:
         # Before, a rank could overwrite what the last commit needs.
         self._group.wait()
         parts.store.committed()
+        self._kept_at = time.perf_counter()
 
     def _write_commit(self, sums: list[dict[str, Any]], *, is_epoch: bool) -> None:
         parts = self._parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from diskhop.embedding.step.draws import draw_candidates
 from diskhop.pipeline.batch import Pass
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SamplerSpec, SeedTimes
 from diskhop.runs.nodes.samplers import eval_sampler, train_sampler
+from diskhop.runs.passes import left_of
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.links import LinkEnds, Links, shuffle_key
 from diskhop.sampling.negatives import Candidates, DrawKey, Negatives, candidates
@@ -94,11 +95,13 @@ class LinkPasses:
             seed=config.seed,
         )
 
-    def train_pass(self, epoch: int, share: Ranks = ONE, *, with_in_degrees: bool = False) -> Pass:
-        """Return the pass of an epoch; share: the rank whose batches it has."""
+    def train_pass(
+        self, epoch: int, share: Ranks = ONE, done: Collection[int] = (), *, with_in_degrees: bool = False
+    ) -> Pass:
+        """Return the pass of an epoch. share: the rank whose batches it has. done: batches that are left out."""
         return Pass(
             seeds=_NO_SEEDS,
-            numbers=share.share(range(self.num_batches)),
+            numbers=share.share(left_of(range(self.num_batches), done)),
             batch_size=self.config.batch_size,
             sampler=self.train_sampler,
             seed=self.config.seed,

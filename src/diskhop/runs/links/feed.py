@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -157,19 +157,20 @@ class LinkFeed:
         self._stack.close()
 
     def train(
-        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None
+        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None, done: Collection[int] = ()
     ) -> AbstractContextManager[BatchStream]:
         """See Feed."""
-        return self._run(RunPass(Purpose.TRAIN, epoch), share, following, with_strengths=draws_all(self._config))
+        wanted = self._train_pass(epoch, share, done)
+        return self._run(wanted, share, following, with_strengths=draws_all(self._config))
 
     def measure(
         self, purpose: Purpose, share: Ranks = ONE, following: RunPass | None = None
     ) -> AbstractContextManager[BatchStream]:
         """See Feed."""
-        return self._run(RunPass(purpose, 0), share, following, with_strengths=True)
+        return self._run(self._eval_pass(purpose, share), share, following, with_strengths=True)
 
-    def _run(self, of: RunPass, share: Ranks, following: RunPass | None, *, with_strengths: bool) -> BatchStream:
-        wanted, graph = self._pass(of, share), self._graph(is_test=of.purpose == Purpose.TEST)
+    def _run(self, wanted: Pass, share: Ranks, following: RunPass | None, *, with_strengths: bool) -> BatchStream:
+        graph = self._graph(is_test=wanted.purpose == Purpose.TEST)
         make_following = None
         # The test is on another graph, which is opened once this one is closed.
         if following is not None and following.purpose != Purpose.TEST:
@@ -177,14 +178,18 @@ class LinkFeed:
         prepare = self._prepare(graph, wanted, with_strengths=with_strengths)
         destination = None
         if self._copies is not None:
-            destination = Destination(self._copies, partial(self._move, is_ranked=self._is_ranked(of.purpose)))
+            destination = Destination(self._copies, partial(self._move, is_ranked=self._is_ranked(wanted.purpose)))
         return graph.pipeline.run(wanted, prepare, destination, following=make_following)
 
     def _pass(self, of: RunPass, share: Ranks) -> Pass:
-        if of.purpose == Purpose.TRAIN:
-            with_in_degrees = self._uses_degrees and draws_all(self._config)
-            return self._passes.train_pass(of.epoch, share, with_in_degrees=with_in_degrees)
-        return self._passes.eval_pass(of.purpose, share, with_in_degrees=self._uses_degrees)
+        return self._train_pass(of.epoch, share) if of.purpose == Purpose.TRAIN else self._eval_pass(of.purpose, share)
+
+    def _train_pass(self, epoch: int, share: Ranks, done: Collection[int] = ()) -> Pass:
+        with_in_degrees = self._uses_degrees and draws_all(self._config)
+        return self._passes.train_pass(epoch, share, done, with_in_degrees=with_in_degrees)
+
+    def _eval_pass(self, purpose: Purpose, share: Ranks) -> Pass:
+        return self._passes.eval_pass(purpose, share, with_in_degrees=self._uses_degrees)
 
     def features_of(self, batch: MiniBatch | InFlightBatch) -> Any:
         """Return the features of a batch that are in memory, as the model takes them."""

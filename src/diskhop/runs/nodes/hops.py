@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,7 +37,7 @@ from diskhop.runs.devices import device_errors, device_of
 from diskhop.runs.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import HELD_ONCE
-from diskhop.runs.passes import RunPass
+from diskhop.runs.passes import RunPass, left_of
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.seeds import SplitSeeds, count_batches
 
@@ -192,11 +192,13 @@ class HopFeed:
         self._max_batches = max_batches
 
     @contextmanager
-    def train(self, epoch: int, share: Ranks = ONE, _following: RunPass | None = None) -> Iterator[_Pass]:
+    def train(
+        self, epoch: int, share: Ranks = ONE, _following: RunPass | None = None, done: Collection[int] = ()
+    ) -> Iterator[_Pass]:
         """See Feed. Nothing is prepared for the next pass."""
         loader = self._loader
         numbers = range(count_batches(len(loader.rows), loader.batch_size, self._max_batches))
-        with loader.run(epoch=epoch, numbers=share.share(numbers)) as batches:
+        with loader.run(epoch=epoch, numbers=share.share(left_of(numbers, done))) as batches:
             yield _Pass(batches)
 
     @contextmanager

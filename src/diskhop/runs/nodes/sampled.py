@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -43,7 +43,7 @@ from diskhop.runs.nodes.subgraphs import ADDED, SubgraphBatch, TrainingNodes
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.views import BatchView, BatchViews
 from diskhop.runs.nodes.workload import planned_config, training_workload
-from diskhop.runs.passes import RunPass
+from diskhop.runs.passes import RunPass, left_of
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.seeds import SplitSeeds, count_batches
 
@@ -202,10 +202,10 @@ class SampledFeed:
         self._uses_degrees = uses_degrees
 
     def train(
-        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None
+        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None, done: Collection[int] = ()
     ) -> AbstractContextManager[Batches]:
         """See Feed. Where samples are reused, every epoch has the first epoch's batches."""
-        wanted, make_following = self._pass(RunPass(Purpose.TRAIN, epoch), share), self._maker(following, share)
+        wanted, make_following = self._train_pass(epoch, share, done), self._maker(following, share)
         if self._training is None:
             prepare = self._prepare(with_strengths=normalises_by_graph(self._config))
             return self._run(wanted, prepare, make_following)
@@ -239,15 +239,15 @@ class SampledFeed:
     def _pass(self, of: RunPass, share: Ranks) -> Pass:
         return self._train_pass(of.epoch, share) if of.purpose == Purpose.TRAIN else self._eval_pass(of.purpose, share)
 
-    def _train_pass(self, epoch: int, share: Ranks) -> Pass:
+    def _train_pass(self, epoch: int, share: Ranks, done: Collection[int] = ()) -> Pass:
         config, training = self._config, self._training
         is_by_graph = normalises_by_graph(config)
         sampled_epoch = 0 if config.reuse else epoch
         wanted = train_pass(config, self._seeds.train, self._pipeline.dataset.num_nodes, sampled_epoch)
-        num_batches = len(wanted.numbers)
+        numbers = wanted.numbers if sampled_epoch == epoch else self._reuse_order(len(wanted.numbers), epoch)
         return replace(
             wanted,
-            numbers=share.share(wanted.numbers if sampled_epoch == epoch else self._reuse_order(num_batches, epoch)),
+            numbers=share.share(left_of(numbers, done)),
             with_in_degrees=(is_by_graph and self._uses_degrees) or (training is not None and training.has_norms),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from diskhop.protocols import NodeRows, Purpose, SampledBatch
 from diskhop.runs.feeds import Batches
 from diskhop.runs.nodes.delivery import Delivered, DeviceBatch
 from diskhop.runs.nodes.views import BatchViews
-from diskhop.runs.passes import RunPass
+from diskhop.runs.passes import RunPass, left_of
 from diskhop.runs.typed.samplers import eval_sampler, train_sampler
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.seeds import SplitSeeds, count_batches, shuffled_seeds
@@ -99,32 +99,32 @@ class TypedFeed:
         self._needs_degrees = any(each.kind == DEGREE for each in made.values())
 
     def train(
-        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None
+        self, epoch: int, share: Ranks = ONE, following: RunPass | None = None, done: Collection[int] = ()
     ) -> AbstractContextManager[Batches]:
         """See Feed."""
-        return self._run(RunPass(Purpose.TRAIN, epoch), share, following)
+        return self._run(self._train_pass(epoch, share, done), share, following)
 
     def measure(
         self, purpose: Purpose, share: Ranks = ONE, following: RunPass | None = None
     ) -> AbstractContextManager[Batches]:
         """See Feed. Every epoch draws the same neighbours."""
-        return self._run(RunPass(purpose, 0), share, following)
+        return self._run(self._eval_pass(purpose, share), share, following)
 
-    def _run(self, of: RunPass, share: Ranks, following: RunPass | None) -> AbstractContextManager[Batches]:
+    def _run(self, wanted: Pass, share: Ranks, following: RunPass | None) -> AbstractContextManager[Batches]:
         make_following = None if following is None else partial(self._pass, following, share)
-        wanted = self._pass(of, share)
         stream = self._pipeline.run(wanted, self._prepare, self._destination, following=make_following)
         return stream if self._destination is None else BatchViews(stream, DeviceBatch)
 
     def _pass(self, of: RunPass, share: Ranks) -> Pass:
         return self._train_pass(of.epoch, share) if of.purpose == Purpose.TRAIN else self._eval_pass(of.purpose, share)
 
-    def _train_pass(self, epoch: int, share: Ranks) -> Pass:
+    def _train_pass(self, epoch: int, share: Ranks, done: Collection[int] = ()) -> Pass:
         config = self._config
         seeds = shuffled_seeds(self._seeds.train, config.seed, epoch)
+        numbers = range(count_batches(len(seeds), config.batch_size, config.max_batches))
         return Pass(
             seeds=seeds,
-            numbers=share.share(range(count_batches(len(seeds), config.batch_size, config.max_batches))),
+            numbers=share.share(left_of(numbers, done)),
             batch_size=config.batch_size,
             sampler=train_sampler(config),
             seed=config.seed,
