@@ -22,7 +22,7 @@ class Interval:
     count: int | None = None
 
     def is_over(self, seconds: float, count: int) -> bool:
-        """Return whether it is over after so many seconds, or so many of what is counted."""
+        """Return whether it is over. seconds: since it began. count: of what is counted since then."""
         return (self.seconds is not None and seconds >= self.seconds) or (
             self.count is not None and count >= self.count
         )

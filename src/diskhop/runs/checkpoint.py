@@ -31,7 +31,7 @@ _PART_FACTS = ("loss_sum", "loss_weight", "record")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EpochPart:
-    """What an epoch has added up so far.
+    """Sums of an epoch so far.
 
     done: numbers of the batches of its steps so far, int64, ascending.
     loss_sum: of their losses, each times its weight.

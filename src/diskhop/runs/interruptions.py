@@ -47,7 +47,7 @@ class Interruption:
 
 @contextmanager
 def put_off_interruptions() -> Iterator[Interruption]:
-    """Put signals off in this context; one that nobody has delivered is delivered at its end.
+    """Put signals off in this context; one that is not delivered by then is delivered at its end.
 
     Only the main thread can: in others, signals are handled as ever.
     """
