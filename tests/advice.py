@@ -30,7 +30,7 @@ from diskhop.cli.commands import PANEL_OF, load_commands
 _OUTPUTS = {"import": 1, "generate": 1, "export": 1, "map": 1}
 _OUTPUT_OPTIONS = ("--out",)
 _MOST_STEPS = 5
-_FLAG = r"--[a-z][a-z0-9-]*"
+_FLAG = r"(?<!\w)--[a-z][a-z0-9-]*"
 # An option, and a value: a quoted word, or one that no sentence goes on with.
 _OPTION = re.compile(rf"""(?P<flag>{_FLAG})(?:[ =](?P<value>'[^']*'|"[^"]*"|[^\s;'"]+))?""")
 _NO_VALUES = """a an and as at belongs but can for gives has have if in is it may means must names needs no of on one or
