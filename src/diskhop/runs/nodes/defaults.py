@@ -16,6 +16,7 @@ from diskhop.config.parse import resolved_path
 from diskhop.config.sampler import CHOOSING, FASTGCN, HGT, LADIES, LAYER_WISE, MARIUS, NEIGHBOR
 from diskhop.config.train import (
     ALL_NEIGHBORS,
+    CLASSIFICATION,
     LINK,
     MADE_FEATURES,
     REGRESSION,
@@ -35,6 +36,7 @@ from diskhop.runs.choices import Choice, Choices, Resolved, read_preset, with_pr
 from diskhop.runs.data_use import edge_weights_of, ignored_parts
 from diskhop.runs.devices import choose_run_device
 from diskhop.runs.fitting import check_training_options, require_fitting
+from diskhop.runs.nodes.advice import advise, read_label_facts
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
 from diskhop.runs.nodes.graph_facts import read_facts
 from diskhop.runs.nodes.metrics import METRIC_OF_TASK
@@ -125,7 +127,10 @@ def resolve_config(
     if kind is HopConfig:
         choose_chunks(task, choices)
     choose_machine(choices)
-    return Resolved(kind(**choices.complete), choices.made, task)
+    config = kind(**choices.complete)
+    facts = read_label_facts(dataset, task) if config.task == CLASSIFICATION else None
+    advice = [] if facts is None else advise(facts, config)
+    return Resolved(config, [*choices.made, *advice], task)
 
 
 def _goes_with(option: str, given: Mapping[str, Any]) -> bool:
