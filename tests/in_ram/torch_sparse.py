@@ -1,4 +1,4 @@
-"""What PyG's loaders need of the package torch-sparse, in NumPy: so that they sample in memory without a compiler.
+"""Operators of torch-sparse that PyG's loaders call, in NumPy, so that they sample in memory without a compiler.
 
 It is for the tests of examples/from_pyg, which put this folder first in the path of a process of its own where neither
 pyg-lib nor torch-sparse is installed. Draws have the distributions of torch-sparse, and torch's generator. Clusters are
