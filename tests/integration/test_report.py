@@ -148,7 +148,7 @@ def test_what_is_damaged_is_one_line(folder: Path, tmp_path: Path, name: str, co
 def test_what_is_no_run_is_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         ([str(tmp_path)], "is no run, config.toml is missing"),
-        ([str(folder / "sage"), "--out", str(tmp_path / "page.txt")], "a report is an .html file"),
+        ([str(folder / "sage"), "--out", str(tmp_path / "page.txt")], "a page is an .html file"),
         ([str(folder / "sage"), "--out", str(tmp_path / "missing" / "page.html")], "missing"),
     ):
         assert run_command(["report", *arguments]) == 2

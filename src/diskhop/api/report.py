@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diskhop.budget import format_bytes
+from diskhop.api.pages import page_row
 from diskhop.display import Display, Facts, Part, Row
 from diskhop.reporting.page import write_report
 
@@ -24,7 +24,7 @@ class Reported(Display):
 
     def rows(self) -> list[Row]:
         """Return names and texts of lines for people."""
-        return [("written", f"{self.path}, {format_bytes(self.num_bytes)}: open it in a browser")]
+        return [page_row(self.path)]
 
     def _title(self) -> str:
         return "Report"

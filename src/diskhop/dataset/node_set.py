@@ -5,9 +5,10 @@ Methods whose names end on `_rows` are for inner code; all others speak of ids a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,11 @@ class NodeSet:
         return self._info.labels is not None
 
     @property
+    def label_path(self) -> Path | None:
+        """File of the labels by row, as label_rows() returns them; None without labels."""
+        return self._path / "labels.bin" if self.has_labels else None
+
+    @property
     def label_kind(self) -> str:
         """Kind of labels: classes, tasks (columns of 0 and 1) or values (columns of numbers); '' without labels."""
         return self._info.labels.kind if self._info.labels else ""
@@ -100,6 +106,11 @@ class NodeSet:
     def num_splits(self) -> int:
         """Number of splits into train, valid and test."""
         return len(self._info.splits)
+
+    @property
+    def split_sizes(self) -> Sequence[Mapping[str, int]]:
+        """Number of nodes of each part (train, valid, test), by split."""
+        return [{part: split[part] for part in SPLIT_NAMES if part in split} for split in self._info.splits]
 
     def without_features(self) -> NodeSet:
         """Return the same nodes without features."""

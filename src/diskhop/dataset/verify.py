@@ -14,8 +14,9 @@ from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import EdgeSet
 from diskhop.dataset.files import check_length, dataset_files, drop_cached_pages, read_blocks, read_manifest, read_whole
-from diskhop.dataset.manifest import CHECKSUMS_NAME, SPLIT_NAMES, FileEntry, content_folder
+from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry, content_folder
 from diskhop.dataset.node_set import NodeSet
+from diskhop.dataset.statistics.labels import LabelBalance, count_labels
 from diskhop.errors import FormatError, ReadError
 from diskhop.io.checksums import BLOCK_BYTES, BlockHasher, num_blocks
 from diskhop.runtime.progress import Progress, silent
@@ -136,24 +137,20 @@ def _describe_nodes(nodes: NodeSet) -> dict[str, Any]:
             "bytes": table.num_rows * table.row_stride,
         }
     description |= _describe_attributes(nodes.attributes)
-    labels = nodes.label_rows()
+    labels = count_labels(nodes)
     if labels is not None:
         description["labels"] = _describe_labels(nodes, labels)
     if nodes.num_splits:
-        description["splits"] = [
-            {part: len(rows) for part in SPLIT_NAMES if (rows := nodes.split_rows(part, number)) is not None}
-            for number in range(nodes.num_splits)
-        ]
+        description["splits"] = [dict(sizes) for sizes in nodes.split_sizes]
     return description
 
 
-def _describe_labels(nodes: NodeSet, labels: NDArray[Any]) -> dict[str, Any]:
+def _describe_labels(nodes: NodeSet, labels: LabelBalance) -> dict[str, Any]:
     if nodes.num_tasks:
-        return {nodes.label_kind: nodes.num_tasks, "labelled": int(np.count_nonzero(~np.isnan(labels)))}
-    labelled = labels[labels >= 0]
-    description = {"classes": nodes.num_classes, "labelled": len(labelled)}
+        return {nodes.label_kind: nodes.num_tasks, "labelled": labels.num_labelled}
+    description = {"classes": nodes.num_classes, "labelled": labels.num_labelled}
     if nodes.num_classes <= _MOST_CLASSES_SHOWN:
-        return description | {"nodes_by_class": np.bincount(labelled, minlength=nodes.num_classes).tolist()}
+        return description | {"nodes_by_class": labels.by_class.tolist()}
     return description
 
 

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.manifest import VALUES
 from diskhop.reporting.figures import Figure
+from diskhop.reporting.palette import BLUE, VERMILION
 from diskhop.ui.evaluation import LINKS, notes_of, part_table, shown_part, title_of
 
-_ACCURACY, _IDEAL = "#0072B2", "#D55E00"
+_ACCURACY, _IDEAL = BLUE, VERMILION
 # More classes than this cannot be read on one chart.
 _MOST_CLASSES = 30
 _OTHER = "other"

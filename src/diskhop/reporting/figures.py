@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from diskhop.reporting.palette import BLUE, GRAY, GREEN, SERIES, VERMILION, VIOLET
 from diskhop.reporting.records import RunRecord
 
-# Okabe and Ito's colours, which most people can distinguish.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_COMPUTE, _WAITING, _OTHER = "#009E73", "#D55E00", "#BBBBBB"
-_SAMPLE, _FETCH = "#56B4E9", "#0072B2"
+_COMPUTE, _WAITING, _OTHER = GREEN, VERMILION, GRAY
+_SAMPLE, _FETCH = VIOLET, BLUE
 _MOST_BARS = 60
 
 
@@ -111,7 +110,7 @@ def _by_kind(
         kind = kind_of(run)
         if points and kind is not None:
             epochs, values = zip(*points, strict=True)
-            series = _Series(name, _COLORS[number % len(_COLORS)], list(epochs), list(values))
+            series = _Series(name, SERIES[number % len(SERIES)], list(epochs), list(values))
             content = str(run.config.get("dataset_hash"))
             group = _Group(kind, content, datasets.setdefault(content, run.dataset))
             found.setdefault(group, []).append(series)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from diskhop.budget import format_bytes
 from diskhop.errors import ConfigError, DiskhopError
-from diskhop.io.destinations import new_file, require_new_file
 from diskhop.reporting.evaluation import evaluation_figures, evaluation_table
 from diskhop.reporting.figures import Figure, course_figures, map_figure, run_figures, time_figure
+from diskhop.reporting.html import plotly_for, render_page, require_page, write_page
 from diskhop.reporting.predictions import (
     PredictionRecord,
     is_predictions,
@@ -48,13 +41,8 @@ def write_report(runs: Sequence[Path | str], out: Path | str | None = None, *, o
     done = {each.path for each in predictions}
     records = [read_run(path) for path in paths if path not in done]
     path = Path(out) if out is not None else _default_page(paths, bool(predictions))
-    if path.suffix != ".html":
-        raise ConfigError(f"{path}: a report is an .html file; use --out {path.with_suffix('.html')}")
-    require_new_file(path, overwrite=overwrite)
-    content = render(records, predictions).encode()
-    with new_file(path, overwrite=overwrite) as partial:
-        partial.write_bytes(content)
-    return path
+    require_page(path, "--out", overwrite=overwrite)
+    return write_page(render(records, predictions), path, overwrite=overwrite)
 
 
 def _default_page(paths: Sequence[Path], are_predictions: bool) -> Path:
@@ -71,23 +59,25 @@ def render(records: Sequence[RunRecord], predictions: Sequence[PredictionRecord]
     """Return the page about some runs and predictions."""
     names = _names([record.path for record in records])
     of_predictions = _names([record.path for record in predictions])
-    environment = Environment(
-        loader=PackageLoader("diskhop.reporting", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters["bytes"] = format_bytes
-    environment.filters["json"] = _script_json
     compared = time_figure(records, names)
     courses = course_figures(records, names) + ([] if compared is None else [compared])
-    return environment.get_template("page.html").render(
+    details = [_details(record, name) for record, name in zip(records, names, strict=True)]
+    written = [
+        {"name": name, "facts": prediction_facts(record), "figures": prediction_figures(record)}
+        for record, name in zip(predictions, of_predictions, strict=True)
+    ]
+    return render_page(
+        "report.html",
         title=", ".join([*names, *of_predictions]),
         overview=[_overview(record, name) for record, name in zip(records, names, strict=True)],
         courses=courses,
-        runs=[_details(record, name) for record, name in zip(records, names, strict=True)],
-        predictions=[
-            {"name": name, "facts": prediction_facts(record), "figures": prediction_figures(record)}
-            for record, name in zip(predictions, of_predictions, strict=True)
-        ],
-        plotly=_plotly(),
+        runs=details,
+        predictions=written,
+        plotly=plotly_for(
+            courses,
+            *(each["figures"] for each in (*details, *written)),
+            *(each["evaluation_figures"] for each in details),
+        ),
     )
 
 
@@ -184,16 +174,3 @@ def _shown(facts: Mapping[str, Any]) -> dict[str, str]:
         name: format_bytes(fact) if name.endswith("_bytes") and isinstance(fact, int) else str(fact)
         for name, fact in facts.items()
     }
-
-
-def _script_json(figure: Figure) -> str:
-    """Return JSON that is safe inside a script element, whatever names it contains."""
-    text = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-@cache
-def _plotly() -> str:
-    """Return plotly.js, compressed for the browser to unpack: a page has 2 MB instead of 5."""
-    source = files("plotly") / "package_data" / "plotly.min.js"
-    return base64.b64encode(gzip.compress(source.read_bytes(), mtime=0)).decode()

@@ -12,9 +12,9 @@ import numpy as np
 
 from diskhop.budget import format_bytes
 from diskhop.reporting.figures import Figure
+from diskhop.reporting.palette import BLUE
 from diskhop.run_files import PREDICTIONS_FILE, SUCCESS_FILE
 
-_COLOR = "#0072B2"
 # More classes than this cannot be read on one chart.
 _MOST_CLASSES = 30
 _BLOCK_VALUES = 1 << 20
@@ -105,5 +105,5 @@ def prediction_figures(record: PredictionRecord) -> list[Figure]:
 
 
 def _bars(title: str, note: str, values: Mapping[str, float], unit: str) -> Figure:
-    bars = {"type": "bar", "x": list(values), "y": list(values.values()), "marker": {"color": _COLOR}}
+    bars = {"type": "bar", "x": list(values), "y": list(values.values()), "marker": {"color": BLUE}}
     return Figure(title, note, [bars], {"xaxis": {"title": "", "type": "category"}, "yaxis": {"title": unit}})
