@@ -61,7 +61,8 @@ def resolve_embed_config(
     _choose_model(dataset, choices)
     if preset is None:
         num_nodes = embedded_nodes(dataset).num_nodes
-        for default in choose_embedding_defaults(num_nodes, num_edges, dataset.num_relations, complete["model"]):
+        sizes = num_nodes, num_edges, dataset.num_relations
+        for default in choose_embedding_defaults(*sizes, complete["model"], choices.complete.copy()):
             choose(*default)
     choose("dim", 100, "a common width")
     SCORES[complete["model"]].relation_dim(complete["dim"])

@@ -5,7 +5,8 @@ Rules were chosen on CoDEx-S and FB15k-237 by their validation alone (`benchmark
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from diskhop.runs.choices import Default
 
@@ -20,17 +21,23 @@ _MODELS = ("complex", "distmult")
 _MOST_RANKED_VALUES = 25_000_000
 
 
-def choose_embedding_defaults(num_nodes: int, num_edges: int, num_relations: int, model: str) -> Iterator[Default]:
+def choose_embedding_defaults(
+    num_nodes: int, num_edges: int, num_relations: int, model: str, given: Mapping[str, Any]
+) -> Iterator[Default]:
     """Yield the options that a graph asks for; all others have their usual values.
 
     As Lacroix et al. (2018) train ComplEx: reciprocal relations, N3 and Adagrad by elements, with sampled negatives.
+
+    given: options that have a value already, by name; those that depend on them follow.
     """
     if not num_relations or model not in _MODELS or num_edges > _MOST_EDGES:
         return
     why = "usual for knowledge graphs (Lacroix et al., 2018)"
     has_few = num_edges < _FEW_EDGES
-    batch_size = max(1, min(_BATCH_SIZE // 2 if has_few else _BATCH_SIZE, num_edges // 20))
-    epochs = min(max(_FEWEST_EPOCHS, _STEPS * batch_size // max(num_edges, 1)), _MOST_EPOCHS)
+    usual_batch = max(1, min(_BATCH_SIZE // 2 if has_few else _BATCH_SIZE, num_edges // 20))
+    batch_size, dim = given.get("batch_size", usual_batch), given.get("dim", _DIM)
+    usual_epochs = min(max(_FEWEST_EPOCHS, _STEPS * batch_size // max(num_edges, 1)), _MOST_EPOCHS)
+    epochs = given.get("epochs", usual_epochs)
     yield Default("reciprocal", True, why)
     yield Default("n3", 0.15, why)
     yield Default("adagrad", "element", why)
@@ -38,11 +45,14 @@ def choose_embedding_defaults(num_nodes: int, num_edges: int, num_relations: int
         yield Default("lr", 0.2, f"{num_edges:,} edges make few steps")
     yield Default("init_scale", 0.01, "small compared with trained values")
     yield Default("lr_schedule", "linear", f"ends at 0 after {epochs} epochs")
-    yield Default("dim", _DIM, "few nodes, many relations between them")
+    yield Default("dim", dim, "few nodes, many relations between them")
     yield Default("batch_size", batch_size, f"of {num_edges:,} edges, with relations")
     yield Default("chunk_size", min(batch_size, _CHUNK_SIZE), "edges that share negatives")
     yield Default("negatives", min(_NEGATIVES, max(1, num_nodes)), "per side, shared by a chunk")
-    yield Default("epochs", epochs, f"{epochs * num_edges // batch_size:,} steps")
-    if num_nodes * _DIM <= _MOST_RANKED_VALUES:
-        yield Default("eval_candidates", 0, "all nodes, as in publications: there are few")
-        yield Default("eval_filtered", True, "as in publications")
+    yield Default("epochs", epochs, f"{-(-num_edges // batch_size) * epochs:,} steps")
+    candidates = given.get("eval_candidates")
+    if candidates is None and num_nodes * dim <= _MOST_RANKED_VALUES:
+        candidates = 0
+        yield Default("eval_candidates", candidates, "all nodes, as in publications: there are few")
+    if candidates is not None and (candidates == 0 or candidates >= num_nodes):
+        yield Default("eval_filtered", True, "as in publications, which rank all nodes")
