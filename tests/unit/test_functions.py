@@ -13,8 +13,9 @@ from typer.main import get_command
 import diskhop
 from diskhop.cli.app import app
 from diskhop.cli.commands import PANEL_OF, load_commands
+from diskhop.config.options import option_fields
 from diskhop.config.train import SampledConfig
-from diskhop.config.words import takes_words
+from diskhop.config.words import takes_words, word_of
 from diskhop.display import Curves, Display, Facts, Grid
 from diskhop.errors import ConfigError
 
@@ -79,6 +80,22 @@ def test_words_become_options_and_text_is_parsed() -> None:
         options_of("g", memory="2GB", memory_bytes=5)
     with pytest.raises(ConfigError, match="memory: "):
         options_of("g", memory="much")
+
+
+@takes_words(SampledConfig)
+def arguments_of(dataset: str, *, out: str, format: str = "npy", **options: Any) -> tuple[Any, ...]:
+    """Return the arguments."""
+    return dataset, out, format, options
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_none_and_empty_text_are_no_values_of_any_option(nothing: Any) -> None:
+    for option in option_fields(SampledConfig).values():
+        assert options_of("g", **{word_of(option): nothing}) == {}, option.name
+    assert arguments_of("g", out="o", format=nothing, fanout=nothing) == ("g", "o", "npy", {})
+    assert arguments_of("g", out=nothing) == ("g", nothing, "npy", {}), "what must be given is the function's to refuse"
+    assert options_of("g", unknown=nothing) == {"unknown": nothing}
+    assert options_of("g", max_batches=0, eval=False, warmup=0) == {"max_batches": 0, "evaluate": False, "warmup": 0}
 
 
 class Shown(Display):

@@ -1,7 +1,8 @@
 """The words of the command line as keyword arguments: every function of a command takes the options of its command.
 
 A word is an option's flag without dashes: `--batch-size` is `batch_size=`, `--memory 2GB` is `memory="2GB"`. The name
-that the option has in a config.toml is taken, too. A value may be written as in Python, or as on the command line.
+that the option has in a config.toml is taken, too. A value may be written as in Python, or as on the command line. None
+and empty text mean that an argument was not given.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from diskhop.config.options import OptionField, option_fields
 from diskhop.errors import ConfigError
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
-_SIZE = "_bytes"
 
 
 def word_of(option: OptionField) -> str:
@@ -45,7 +45,7 @@ def takes_words(
 
         @wraps(function)
         def call(*arguments: Any, **words: Any) -> Any:
-            return function(*arguments, **_options(words, by_word))
+            return function(*arguments, **_options(_given(words, by_word, own), by_word))
 
         shown = [_parameter(each) for each in taken.values()]
         kept = [each for each in own.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -54,6 +54,18 @@ def takes_words(
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def _given(
+    words: Mapping[str, Any], by_word: Mapping[str, OptionField], own: Mapping[str, inspect.Parameter]
+) -> dict[str, Any]:
+    """Return the arguments that have a value. own: the function's parameters; those without a default need one."""
+    may_miss = {name for name, each in own.items() if each.default is not inspect.Parameter.empty} | set(by_word)
+    return {
+        word: value
+        for word, value in words.items()
+        if word not in may_miss or (value is not None and not (isinstance(value, str) and not value))
+    }
 
 
 def _options(words: Mapping[str, Any], by_word: Mapping[str, OptionField]) -> dict[str, Any]:
@@ -68,9 +80,7 @@ def _options(words: Mapping[str, Any], by_word: Mapping[str, OptionField]) -> di
         if option.name in given:
             raise ConfigError(f"{given[option.name]} and {word} are the same option; remove one of them")
         given[option.name] = word
-        # None is how a size says that it was not given.
-        if value is not None or not option.name.endswith(_SIZE):
-            found[option.name] = _value(option, word, value)
+        found[option.name] = _value(option, word, value)
     return found
 
 
@@ -78,8 +88,7 @@ def _value(option: OptionField, word: str, value: Any) -> Any:
     """Return the value of an option. Text of the command line is parsed, and a path is text."""
     if isinstance(value, PathLike) and option.type is str:
         value = fspath(value)
-    # An empty text is how a text says that it was not given.
-    if not isinstance(value, str) or (not value and option.type is str):
+    if not isinstance(value, str):
         return value
     if option.parse is not None:
         try:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from diskhop.budget import parse_sizes
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import load_config
+from diskhop.config.words import takes_words
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError, TrainingError
@@ -42,14 +42,13 @@ class Trial:
     seconds: float
 
 
+@takes_words(EmbedConfig)
 def search(
     dataset: Dataset | Path | str | None = None,
     *,
     out: Path | str,
     trials: int,
     preset: str | None = None,
-    memory: int | str | None = None,
-    device_memory: int | str | None = None,
     callbacks: Sequence[Callback] = (),
     on_trial: Callable[[int, Trial], None] = lambda number, trial: None,
     **options: Any,
@@ -57,12 +56,17 @@ def search(
     """Run trials in folders of `out` and return them, best first.
 
     Draws learning rate, regularisation, dropout, initial scale, Adagrad's state and reciprocal relations, unless they
-    are given. trials: the number of runs. on_trial: called with the number and result of each. All else: see embed().
+    are given.
+
+    dataset, preset, callbacks: see embed().
+    out: the folder of the trials' RUN folders.
+    trials: the number of runs.
+    on_trial: called with the number and result of each.
+
     Raises ConfigError for a graph without validation edges, and for trials of another search in `out`.
     """
     if trials < 1:
         raise ConfigError(f"search must have at least 1 trial, got {trials}")
-    options.update(parse_sizes(memory=memory, device_memory=device_memory))
     source = find_run_source(dataset, options, {EMBEDDING: EmbedConfig})
     config = resolve_embed_config(source.dataset, source.options, preset).config
     if not config.evaluate:
