@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import scipy.sparse
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError, SourceError
+from diskhop.errors import ConfigError, DestinationError, SourceError
 
 EDGES = {"source": [10, 20, 30, 10], "destination": [20, 30, 10, 30], "weight": [0.5, 1.0, 2.0, 4.0]}
 NODES = {"id": [30, 10, 20], "label": [1, 0, 1], "feature": [[3.0, 0.0], [1.0, 0.0], [2.0, 0.0]]}
@@ -73,6 +75,87 @@ def test_what_is_no_table_is_refused_in_the_caller_s_words(tmp_path: Path) -> No
         diskhop.from_arrow(pa.table({"source": [0], "text": ["a b"]}), tmp_path / "graph")
     assert str(tmp_path) not in str(told.value)
     assert list(tmp_path.iterdir()) == []
+
+
+TYPED = {("user", "buys", "item"): pa.table({"user": [0], "item": [5]})}
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "a__b", "", "a\0b", "_a", "a_", "x" * 101, 7, None])
+def test_names_of_types_are_checked_before_they_name_files(name: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^nodes\[.*type name .* must be letters.*; rename the type$"):
+        diskhop.from_arrow(TYPED, tmp_path / "graph", nodes={name: pa.table({"id": [0]})})
+    with pytest.raises(ConfigError, match=r"^edges\[.*type name .* must be letters.*; rename the type$"):
+        diskhop.from_arrow({("user", name, "item"): TYPED["user", "buys", "item"]}, tmp_path / "graph")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("edges", "nodes", "message"),
+    [
+        ({}, None, "edges has no tables"),
+        ({"buys": pa.table(EDGES)}, None, "a key must be \\(source type, relation, destination type\\)"),
+        ({("u" * 50, "buys", "i" * 50): pa.table(EDGES)}, None, "at most 96 characters together"),
+        (TYPED, pa.table(NODES), "nodes must be a dict by type"),
+        (pa.table(EDGES), {"user": pa.table(NODES)}, "edges must be a dict by type"),
+    ],
+)
+def test_dicts_of_tables_are_refused_with_what_they_must_be(
+    edges: Any, nodes: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        diskhop.from_arrow(edges, tmp_path / "graph", nodes=nodes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def broken_stream(error: BaseException) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"source": [0], "destination": [1]})
+        raise error
+
+    return pa.RecordBatchReader.from_batches(pa.table({"source": [0], "destination": [1]}).schema, batches())
+
+
+class NoStream:
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        raise KeyError("lost")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        broken_stream(OSError(5, "the\ndatabase is gone")),
+        broken_stream(ValueError("a value")),
+        NoStream(),
+        pandas.DataFrame({"source": [0, "x"], "destination": [1, 2]}),
+        pa.table({"source": pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "destination": [0]}),
+    ],
+)
+def test_errors_of_a_table_name_it(table: Any, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"^nodes: cannot be read: [^\n]*; correct the table") as told:
+        diskhop.from_arrow(pa.table(EDGES), tmp_path / "graph", nodes=table)
+    assert str(tmp_path) not in str(told.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_import_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield pa.record_batch(EDGES)
+
+    child = os.fork()
+    if not child:
+        diskhop.from_arrow(pa.RecordBatchReader.from_batches(pa.table(EDGES).schema, batches()), tmp_path / "graph")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    (left / "edges").mkdir()
+    diskhop.from_arrow(pa.table(EDGES), tmp_path / "graph", weight="weight")
+    assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+
+
+def test_a_taken_destination_is_refused_before_tables_are_read(tmp_path: Path) -> None:
+    diskhop.from_arrow(pa.table(EDGES), tmp_path / "graph", weight="weight")
+    with pytest.raises(DestinationError, match="already exists; replace it with --overwrite"):
+        diskhop.from_arrow(broken_stream(AssertionError("was read")), tmp_path / "graph")
 
 
 @pytest.mark.parametrize("form", ["csr_array", "csc_matrix", "coo_array"])

@@ -9,18 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diskhop.budget import Budget, parse_bytes
 from diskhop.config.words import takes_words
+from diskhop.dataset.build.builder import DATASET
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError, DiskhopError
+from diskhop.dataset.fields import TYPE_NAME
+from diskhop.errors import ConfigError, DiskhopError, SourceError
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.run import import_graph
-from diskhop.io.atomic import destination_errors, require_parent
+from diskhop.io.atomic import destination_errors
+from diskhop.io.destinations import require_new_folder, temporary_folder
 from diskhop.io.engine import open_engine
 from diskhop.runtime.progress import Progress, silent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ROWS_PER_GROUP = 1 << 17
 
@@ -58,21 +63,20 @@ def from_arrow(
     """
     path = Path(path)
     memory_bytes = parse_bytes(memory) if isinstance(memory, str) else memory
-    with _folder_next_to(path) as folder:
-        for part, tables in (("edges", edges), ("nodes", nodes)):
-            if isinstance(tables, Mapping):
-                (folder / part).mkdir()
-                for key, table in tables.items():
-                    stem = key if isinstance(key, str) else "__".join(key)
-                    _write(table, folder / part / f"{stem}.parquet", f"{part}[{key!r}]")
-            elif tables is not None:
-                _write(tables, folder / f"{part}.parquet", part)
+    settings = ImportOptions(**options)
+    tables = _tables_by_file(edges, nodes)
+    require_new_folder(path, DATASET, overwrite=overwrite)
+    with temporary_folder(path, "tables") as folder:
+        with destination_errors(path):
+            for file, (what, table) in tables.items():
+                (folder / file).parent.mkdir(exist_ok=True)
+                _write(table, folder / file, what)
         try:
             return import_graph(
                 folder,
                 path,
                 name=name or path.name,
-                options=ImportOptions(**options),
+                options=settings,
                 engine=open_engine("auto").engine,
                 budget=None if memory_bytes is None else Budget(memory_bytes),
                 threads=threads,
@@ -87,23 +91,96 @@ def from_arrow(
             raise
 
 
-@contextmanager
-def _folder_next_to(path: Path) -> Iterator[Path]:
-    with destination_errors(path), TemporaryDirectory(prefix=f".{path.name}.", dir=require_parent(path)) as folder:
-        yield Path(folder)
+def _tables_by_file(edges: Any, nodes: Any) -> dict[str, tuple[str, Any]]:
+    """Return tables, with their names in errors, by the files that the importer of tables expects."""
+    if isinstance(edges, Mapping):
+        if nodes is not None and not isinstance(nodes, Mapping):
+            raise ConfigError("nodes must be a dict by type, as edges are; for example {'author': authors}")
+        if not edges:
+            raise ConfigError("edges has no tables; for example {('author', 'writes', 'paper'): edges}")
+        found = {f"edges/{_edge_type(key)}.parquet": (f"edges[{key!r}]", table) for key, table in edges.items()}
+        for key, table in (nodes or {}).items():
+            _require_name(key, f"nodes[{key!r}]")
+            found[f"nodes/{key}.parquet"] = (f"nodes[{key!r}]", table)
+    elif isinstance(nodes, Mapping):
+        raise ConfigError(
+            "edges must be a dict by type, as nodes are; for example {('author', 'writes', 'paper'): edges}"
+        )
+    else:
+        found = {"edges.parquet": ("edges", edges)}
+        if nodes is not None:
+            found["nodes.parquet"] = ("nodes", nodes)
+    for what, table in found.values():
+        if not hasattr(table, "__arrow_c_stream__"):
+            raise ConfigError(
+                f"{what} must be a table of pandas, Polars, DuckDB or PyArrow, got {type(table).__name__}; "
+                "for example polars.DataFrame({'source': [0, 1], 'destination': [1, 2]})"
+            )
+    return found
+
+
+def _edge_type(key: Any) -> str:
+    """Return the name of an edge type: its source type, relation and destination type. Raises ConfigError."""
+    what = f"edges[{key!r}]"
+    parts = tuple(key.split("__")) if isinstance(key, str) else key
+    if not isinstance(parts, tuple) or len(parts) != 3:
+        raise ConfigError(
+            f"{what}: a key must be (source type, relation, destination type); as ('author', 'writes', 'paper')"
+        )
+    for part in parts:
+        _require_name(part, what)
+    joined = "__".join(parts)
+    if not TYPE_NAME.fullmatch(joined):
+        raise ConfigError(f"{what}: its three names must be at most 96 characters together; choose shorter names")
+    return joined
+
+
+def _require_name(name: Any, what: str) -> None:
+    """Raise ConfigError for a name that an edge type's name could not be split into again."""
+    is_name = isinstance(name, str) and TYPE_NAME.fullmatch(name) is not None
+    if not is_name or "__" in name or name.startswith("_") or name.endswith("_"):
+        raise ConfigError(
+            f"{what}: type name {name!r} must be letters, digits and _ . + = -, at most 100 characters, without __ and "
+            "without _ at its ends; rename the type"
+        )
 
 
 def _write(table: Any, path: Path, what: str) -> None:
-    """Write the batches of a table to a Parquet file."""
+    """Write the batches of a table to a Parquet file. what: the table's name in errors."""
     import pyarrow as pa  # takes half a second and 30 MB
     import pyarrow.parquet
 
-    if not hasattr(table, "__arrow_c_stream__"):
-        raise ConfigError(
-            f"{what} must be a table of pandas, Polars, DuckDB or PyArrow, got {type(table).__name__}; "
-            "for example polars.DataFrame({'source': [0, 1], 'destination': [1, 2]})"
-        )
-    reader = pa.RecordBatchReader.from_stream(table)
-    with pyarrow.parquet.ParquetWriter(path, reader.schema, compression="lz4") as writer:
-        for batch in reader:
-            writer.write_batch(batch, row_group_size=_ROWS_PER_GROUP)
+    with _table_errors(what):
+        reader = pa.RecordBatchReader.from_stream(table)
+    with path.open("wb") as file:
+        try:
+            with pyarrow.parquet.ParquetWriter(file, reader.schema, compression="lz4") as writer:
+                for batch in _batches(reader, what):
+                    writer.write_batch(batch, row_group_size=_ROWS_PER_GROUP)
+        except pa.ArrowException as error:  # a type that Parquet does not have
+            raise _unreadable(what, error) from error
+
+
+def _batches(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
+    while True:
+        with _table_errors(what):
+            batch = next(reader, None)
+        if batch is None:
+            return
+        yield batch
+
+
+@contextmanager
+def _table_errors(what: str) -> Iterator[None]:
+    """Turn any exception of a table's own into a SourceError that names it: its stream may run any program."""
+    try:
+        yield
+    except (DiskhopError, MemoryError):
+        raise
+    except Exception as error:
+        raise _unreadable(what, error) from error
+
+
+def _unreadable(what: str, error: Exception) -> SourceError:
+    lines = str(error).split() or [type(error).__name__]
+    return SourceError(f"{what}: cannot be read: {' '.join(lines)}; correct the table, or leave out the column")

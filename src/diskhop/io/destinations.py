@@ -91,6 +91,38 @@ def new_file(path: Path, *, overwrite: bool, injector: Injector | None = None) -
         sync_directory(destination.parent, injector)
 
 
+@contextlib.contextmanager
+def temporary_folder(destination: Path, purpose: str) -> Iterator[Path]:
+    """Yield an empty folder next to a destination, `.DESTINATION.PURPOSE`, which is removed when the context ends.
+
+    What a killed process left in it is removed first. Raises BusyError while another process has it.
+    """
+    require_parent(destination)
+    resolved = resolve_destination(destination)
+    path = resolved.with_name(f".{resolved.name}.{purpose}")
+    with destination_errors(destination):
+        lock = lock_made_directory(path, destination, lambda: path.mkdir(exist_ok=True))
+    try:
+        with destination_errors(destination):
+            for entry in path.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    remove_tree(entry)
+                else:
+                    entry.unlink()
+        yield path
+    finally:
+        with contextlib.suppress(OSError):
+            remove_tree(path)
+        os.close(lock)
+
+
+def require_new_folder(path: Path, kind: FolderKind, *, overwrite: bool) -> None:
+    """Raise DestinationError for a folder that StagedDirectory would refuse, before any work is done for it."""
+    require_parent(path)
+    with destination_errors(path):
+        StagedDirectory(path, kind, overwrite=overwrite).require_place()
+
+
 class StagedDirectory:
     """A directory under construction: write to `path` until publish() renames it to its destination.
 
@@ -127,7 +159,7 @@ class StagedDirectory:
             sync_directory(Path(directory), self._injector)
         staged = self.path
         with destination_errors(self._shown):
-            is_swapped = self._require_place()
+            is_swapped = self.require_place()
             (exchange if is_swapped else rename)(staged, self._destination, self._injector)
             self.path = self._destination
             sync_directory(self._destination.parent, self._injector)
@@ -145,7 +177,7 @@ class StagedDirectory:
             if self._lock is not None:
                 os.close(self._lock)
 
-    def _require_place(self) -> bool:
+    def require_place(self) -> bool:
         """Return whether a folder is at the destination that is to be replaced. Raises DestinationError."""
         if not self._destination.exists():
             return False
@@ -171,7 +203,7 @@ class StagedDirectory:
                 )
 
     def _make(self) -> None:
-        self._require_place()
+        self.require_place()
         self._remove_leftover()
         with contextlib.suppress(FileExistsError):  # another process has just made it, and is found by its lock
             self.path.mkdir()
@@ -182,7 +214,7 @@ class StagedDirectory:
         try:
             lock = lock_directory(self.path, self._shown)
         except FileNotFoundError:  # another process has just removed or published it
-            self._require_place()
+            self.require_place()
             return
         try:
             if is_at(lock, self.path):
