@@ -15,6 +15,8 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ReadError
+from diskhop.pipeline.ahead import SampledAhead
+from diskhop.pipeline.in_flight import InFlightBatches
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.pipeline.stages import Sample
 from diskhop.planning.planner import predict_plan
@@ -138,6 +140,20 @@ def test_a_pass_left_early_spoils_nothing(dataset: Dataset, tmp_path: Path) -> N
     assert not stage_threads()
 
 
+def test_a_pass_left_early_stops_looking_ahead_before_it_releases_batches(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last batch of a superbatch lets the next one begin, which would read lists that nobody needs."""
+    events: list[str] = []
+    close, release_all = SampledAhead.close, InFlightBatches.release_all
+    monkeypatch.setattr(SampledAhead, "close", lambda self: (events.append("stop"), close(self)))
+    monkeypatch.setattr(InFlightBatches, "release_all", lambda self: (events.append("release"), release_all(self)))
+    with open_pipeline(dataset, plan_in_turn(dataset, tmp_path, 7), Budget(MEMORY_BYTES)) as pipeline:
+        with pipeline.run(pass_of(dataset, 0)) as batches:
+            next(batches)
+        assert events == ["stop", "release"]
+
+
 def test_a_damaged_neighbor_cache_is_noticed(tmp_path: Path) -> None:
     dataset = noisy_graph(tmp_path / "sbm", **SIZES["some"])
     plan = plan_in_turn(dataset, tmp_path / "scratch", 7)
@@ -181,6 +197,17 @@ def test_lists_and_rows_take_turns_where_that_is_predicted_to_be_faster(tmp_path
         assert predicted.predicted is not None
         assert (predicted.share.lists_in_cache_bytes > 0) == expected
         assert predicted.share.cache_rows > plan.share.cache_rows or not expected
+
+
+def test_plans_without_memory_to_share_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = noisy_graph(tmp_path / "sbm")
+    budget, disk = Budget(MEMORY_BYTES), assumed_disk_model()
+    workload = workload_of(dataset, tmp_path)
+    with Simulation(dataset, workload, budget, disk) as simulation:
+        assert simulation.plan_in_turn(KIND, workload, math.inf) is not None
+        nothing = with_share(plan_in_turn(dataset, tmp_path), lists_in_cache_bytes=0)
+        monkeypatch.setattr("diskhop.planning.simulation.plan_store", lambda *_args, **_options: nothing)
+        assert simulation.plan_in_turn(KIND, workload, math.inf) is None
 
 
 def test_a_run_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,13 +129,14 @@ class BatchStream:
         self._threads.join()
         atexit.unregister(self.close)
         self._current = None
-        self._in_flight.release_all()
         ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            if self._num_delivered == self._num_batches:
-                ahead.finish()
-            else:
-                ahead.close()
+        is_done = self._num_delivered == self._num_batches
+        if ahead is not None and not is_done:
+            # A superbatch that is released lets the next one begin, which nobody needs any more.
+            ahead.close()
+        self._in_flight.release_all()
+        if ahead is not None and is_done:
+            ahead.finish()
 
     def _stopped(self, error: BaseException | None) -> None:
         self._used.close(error)

@@ -165,6 +165,8 @@ class Simulation:
                     most_in_flight,
                     takes_turns=True,
                 )
+                if not plan.share.lists_in_cache_bytes:
+                    continue  # no memory is left for rows, so that there is none to share
                 option = self._option(kind, plan, workload)
             except (BudgetError, ConfigError):
                 continue  # no memory or disk for it, or for measuring what is read of lists
