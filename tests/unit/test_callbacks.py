@@ -13,7 +13,9 @@ from rich.progress import Progress
 
 import diskhop
 from diskhop.errors import ConfigError
+from diskhop.runs import start
 from diskhop.runs.callbacks import BatchProgress, Callback
+from diskhop.runs.choices import Resolved
 from diskhop.ui.progress import MinuteLines, StageProgress, stage_progress
 
 RESULT = {"epochs": [{"epoch": 0}], "test": {"accuracy": 0.5, "protocol": {"sides": "both"}}}
@@ -63,11 +65,11 @@ def test_mlflow_gets_options_and_numbers(monkeypatch: pytest.MonkeyPatch, is_act
         start_run=lambda run_name: calls.append(("start", run_name)),
         log_params=lambda params: calls.append(("params", params)),
         log_metrics=lambda values, step: calls.append((step, values)),
-        end_run=lambda: calls.append(("end",)),
+        end_run=lambda status: calls.append(("end", status)),
     )
     monkeypatch.setitem(__import__("sys").modules, "mlflow", fake)
     run_through(diskhop.MLflowCallback("graphs"))
-    own = [("experiment", "graphs"), ("start", None)], [("end",)]
+    own = [("experiment", "graphs"), ("start", None)], [("end", "FINISHED")]
     first, last = ([], []) if is_active else own
     assert calls == [
         *first,
@@ -81,7 +83,7 @@ def test_mlflow_gets_options_and_numbers(monkeypatch: pytest.MonkeyPatch, is_act
 
 def test_wandb_gets_options_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    run = SimpleNamespace(config={}, log=calls.append, finish=lambda: calls.append("finish"))
+    run = SimpleNamespace(config={}, log=calls.append, finish=lambda exit_code: calls.append(exit_code))
 
     def init(**arguments: Any) -> Any:
         calls.append(arguments)
@@ -95,8 +97,81 @@ def test_wandb_gets_options_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None
         {**BATCH, "batch/step": 7},
         {"epoch/loss": 1.5, "epoch/valid": 0.25, "epoch/step": 1},
         {"test/accuracy": 0.5, "test/step": 0},
-        "finish",
+        0,
     ]
+
+
+@pytest.mark.parametrize(("error", "status"), [(ValueError(), "FAILED"), (KeyboardInterrupt(), "KILLED")])
+def test_trackers_are_told_of_a_run_that_failed(
+    error: BaseException, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[Any] = []
+    mlflow = SimpleNamespace(
+        active_run=lambda: None, start_run=lambda run_name: None, log_params=lambda params: None, end_run=ends.append
+    )
+    run = SimpleNamespace(config={}, finish=lambda exit_code: ends.append(exit_code))
+    monkeypatch.setitem(__import__("sys").modules, "mlflow", mlflow)
+    monkeypatch.setitem(__import__("sys").modules, "wandb", SimpleNamespace(run=None, init=lambda: run))
+    callbacks = [diskhop.MLflowCallback(), diskhop.WandbCallback(), diskhop.TensorBoardCallback("run")]
+    for callback in callbacks:
+        callback.failed(error)
+    assert ends == [], "they have nothing open before the run is configured"
+    for callback in callbacks:
+        callback.configured(Options(), [])
+        assert callback.epoch_done({"epoch": 0}) is False, "a record without numbers"
+        callback.failed(error)
+        callback.failed(error)
+    assert ends == [status, 1]
+
+
+class Broken(Callback):
+    """Fails in some of its methods."""
+
+    def __init__(self, *methods: str) -> None:
+        self.errors: list[BaseException] = []
+        self._methods = methods
+
+    def configured(self, config: Any, choices: Any) -> None:
+        if "configured" in self._methods:
+            raise ValueError("configured")
+
+    def finished(self, result: Any) -> None:
+        if "finished" in self._methods:
+            raise ValueError("finished")
+
+    def failed(self, error: BaseException) -> None:
+        self.errors.append(error)
+        if "failed" in self._methods:
+            raise OSError("gone")
+
+
+def fails(*_: Any) -> Any:
+    raise ConfigError("the run")
+
+
+@pytest.mark.parametrize(
+    ("run", "methods", "message"),
+    [
+        (fails, ("failed",), "the run"),
+        (lambda *_: SimpleNamespace(result=RESULT), ("finished",), "finished"),
+        (fails, ("configured",), "configured"),
+    ],
+)
+def test_every_callback_hears_of_the_error_that_the_caller_gets(
+    run: Any, methods: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved = Resolved(Options(), [], None)
+    dataset = SimpleNamespace(path="graph")
+    monkeypatch.setattr(start, "find_run_source", lambda *_args, **_options: start.RunSource(dataset, {}))  # type: ignore[arg-type]
+    monkeypatch.setattr(start, "_resolve", lambda *_: resolved)
+    monkeypatch.setattr(start, "require_same_dataset", lambda *_: None)
+    monkeypatch.setattr(start, "kind_of", lambda _: SimpleNamespace(run=run, name="node"))
+    callbacks = [Broken(*methods), Broken()]
+    with pytest.raises(ValueError, match=message) as told:
+        start.train("graph", callbacks=callbacks)
+    assert [each.errors for each in callbacks] == [[told.value], [told.value]]
+    if "failed" in methods:
+        assert told.value.__notes__ == ["Broken.failed: OSError: gone"]
 
 
 @pytest.mark.parametrize(("name", "extra"), [("MLflowCallback", "mlflow"), ("WandbCallback", "wandb")])

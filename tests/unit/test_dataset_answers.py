@@ -12,7 +12,9 @@ from torch_geometric.data import Data, HeteroData
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.feature_rows import rows_of_index
 from diskhop.dataset.files import drop_cached_pages
+from diskhop.dataset.id_map import IdMap
 from diskhop.errors import BudgetError, ConfigError
 
 NUM_NODES, DIM = 50, 3
@@ -59,9 +61,20 @@ def test_features_are_indexed_by_ids(graph: tuple[Data, Dataset]) -> None:
         (-1, "no node"),
         (slice(-3, None), "up from 0"),
         ([0.5], "must be an id"),
+        ((7, 2), "must be an id"),
+        (10**30, "must be an id"),
+        (slice("a", None), "up from 0"),
     ):
         with pytest.raises(ConfigError, match=message):
             features[index]
+
+
+def test_features_do_not_become_an_array_of_all_rows_unasked(graph: tuple[Data, Dataset]) -> None:
+    features = graph[1].features
+    with pytest.raises(ConfigError, match=r"features\[:\] all of them, as .* in memory"):
+        np.asarray(features)
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(features)  # type: ignore[arg-type]
 
 
 def bytes_read() -> int:
@@ -89,6 +102,16 @@ def test_ids_with_gaps_are_ranged_over(tmp_path: Path) -> None:
     np.testing.assert_array_equal(dataset.features[15:36], dataset.features[[20, 35]])
     np.testing.assert_array_equal(dataset.features[10::10], dataset.features[[10, 20]])
     assert dataset.neighbors(10).tolist() == [35]
+
+
+def test_a_range_of_ids_sorts_those_in_it_alone() -> None:
+    def positions() -> None:
+        raise AssertionError("all nodes were listed")
+
+    id_map = IdMap(Path("graph"), 4, np.array([30, 10, 40, 20]), positions)
+    assert rows_of_index(id_map, slice(15, 35)).tolist() == [3, 0]
+    assert rows_of_index(id_map, slice(10, None, 10)).tolist() == [1, 3, 0, 2]
+    assert rows_of_index(id_map, slice(41, None)).tolist() == []
 
 
 def test_labels_splits_neighbors_and_degrees(graph: tuple[Data, Dataset]) -> None:
@@ -123,6 +146,17 @@ def test_arrow_streams_have_all_values(graph: tuple[Data, Dataset]) -> None:
     }
     with pytest.raises(ConfigError, match="did you mean 'nodes'"):
         dataset.to_arrow("node")
+
+
+def test_arrow_streams_have_blocks_of_some_megabytes(tmp_path: Path) -> None:
+    wide = np.zeros((300, 40_000), np.float32)
+    data = Data(edge_index=torch.tensor([range(300), range(300)]), num_nodes=300)
+    data.wide, data.edge_wide = torch.from_numpy(wide), torch.from_numpy(wide)
+    dataset = diskhop.from_pyg(data, tmp_path / "graph")
+    for part in ("nodes", "edges"):
+        blocks = [block.nbytes for block in dataset.to_arrow(part)]
+        assert max(blocks) < 10_000_000
+        assert sum(blocks) > wide.nbytes
 
 
 def test_a_whole_graph_comes_back_from_memory(graph: tuple[Data, Dataset], tmp_path: Path) -> None:

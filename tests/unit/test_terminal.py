@@ -27,7 +27,7 @@ def shown(progress: BatchProgress, *, is_terminal: bool = True) -> str:
 
 def test_a_batch_shows_rate_waiting_hits_and_memory() -> None:
     line = shown(PROGRESS)
-    for text in ("epoch 1/3 train", "loss 0.2500", "3.3 batches/s", "waiting 4%", "hits 50%", "resident", "12 s left"):
+    for text in ("epoch 2/3 train", "loss 0.2500", "3.3 batches/s", "waiting 4%", "hits 50%", "resident", "12 s left"):
         assert text in line
 
 
@@ -44,6 +44,11 @@ def test_what_there_is_not_is_not_shown(change: dict[str, object], there: str, m
     line = shown(replace(PROGRESS, **change))  # type: ignore[arg-type]
     assert there in line
     assert missing not in line
+
+
+def test_epochs_count_from_1_and_the_test_belongs_to_the_last() -> None:
+    assert "epoch 1/3 train" in shown(replace(PROGRESS, epoch=0))
+    assert "epoch 3/3 test" in shown(replace(PROGRESS, epoch=3, stage="test"))
 
 
 def test_off_a_terminal_nothing_moves() -> None:

@@ -6,7 +6,8 @@ called as the importer of tables takes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -69,7 +70,8 @@ def _node_blocks(nodes: NodeSet) -> Iterator[dict[str, Any]]:
         stored = map_array(table.path, np.uint8, table.num_rows * table.row_stride).reshape(-1, table.row_stride)
     splits = {name: _split_of_row(nodes, number) for number, name in enumerate(_split_names(nodes))}
     attributes = {name: (info, nodes.attribute(name)) for name, info in nodes.attributes.items() if not info.stored_as}
-    rows_at_once = max(1, _BLOCK_BYTES // (4 * dim + 64))
+    labels_bytes = 0 if labels is None else labels[:0].itemsize * math.prod(labels.shape[1:])
+    rows_at_once = _rows_at_once(4 * dim + labels_bytes + 64, (info for info, _ in attributes.values()))
     all_rows = id_map.all_rows()
     for start, stop in [(0, 0), *row_ranges(nodes.num_nodes, rows_at_once)]:
         rows = NodeRows(all_rows[start:stop])
@@ -92,7 +94,8 @@ def _edge_blocks(edges: EdgeSet) -> Iterator[dict[str, Any]]:
     values = {name: each for name, each in known.items() if each is not None}
     own = {name: (info, edges.attribute(name)) for name, info in edges.attributes.items() if not info.stored_as}
     ids, source_ids = destinations.lookup(), sources.lookup()
-    for start, stop in [(0, 0), *row_ranges(files.num_edges, _EDGES_PER_BLOCK)]:
+    edges_at_once = _rows_at_once(_BLOCK_BYTES // _EDGES_PER_BLOCK, (info for info, _ in own.values()))
+    for start, stop in [(0, 0), *row_ranges(files.num_edges, edges_at_once)]:
         place = slice(start, stop)
         ends = destinations_of(indptr, start, stop) if stop else np.empty(0, np.int64)
         columns: dict[str, Any] = {
@@ -101,6 +104,11 @@ def _edge_blocks(edges: EdgeSet) -> Iterator[dict[str, Any]]:
             **{name: np.array(each[place]) for name, each in values.items()},
         }
         yield columns | {name: _attribute(each, info, place) for name, (info, each) in own.items()}
+
+
+def _rows_at_once(row_bytes: int, attributes: Iterable[AttributeInfo]) -> int:
+    """Return the rows of a block. row_bytes: of a row without its attributes; bfloat16 becomes float32."""
+    return max(1, _BLOCK_BYTES // (row_bytes + sum(2 * each.row_bytes for each in attributes)))
 
 
 def _split_names(nodes: NodeSet) -> list[str]:

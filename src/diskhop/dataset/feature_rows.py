@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.budget import format_bytes
 from diskhop.dataset.encoding import decode_rows, decoded_dtype
 from diskhop.dataset.files import map_array
 from diskhop.dataset.id_map import IdMap
@@ -42,13 +43,24 @@ class FeatureRows:
     def __len__(self) -> int:
         return self.shape[0]
 
+    # Python would iterate by asking for ids from 0 on, which may be no ids, one row at a time.
+    __iter__ = None
+
+    def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
+        """Refuse to become an array of all rows unasked. Raises ConfigError."""
+        num_bytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
+        raise ConfigError(
+            f"{self!r} is on disk; features[ids] reads some rows, and features[:] all of them, as "
+            f"{format_bytes(num_bytes)} in memory"
+        )
+
     def __repr__(self) -> str:
         return f"FeatureRows({self.shape[0]:,} x {self.shape[1]} {self._stored_dtype}, {str(self._table.path)!r})"
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read rows. Raises ConfigError for an id that no node has."""
         if isinstance(index, int | np.integer) and not isinstance(index, bool):
-            row: NDArray[Any] = self._read(self._id_map().rows(SourceIds(np.array([index], np.int64))))[0]
+            row: NDArray[Any] = self._read(rows_of_index(self._id_map(), [index]))[0]
             return row
         return self._read(rows_of_index(self._id_map(), index))
 
@@ -63,8 +75,9 @@ class FeatureRows:
 def rows_of_index(id_map: IdMap, index: Any) -> NodeRows:
     """Return the rows of an index: ids, a range of ids, or a mask in the order of the positions."""
     if isinstance(index, slice):
-        return id_map.rows(_ids_of_slice(id_map, index))
-    wanted = np.asarray(index)
+        return _rows_of_slice(id_map, index)
+    # Of an array, a tuple would be a row and a column.
+    wanted = np.empty((), object) if isinstance(index, tuple) else np.asarray(index)
     if wanted.dtype == np.bool_:
         return id_map.rows_of_mask(wanted)[0]
     if wanted.size == 0:
@@ -77,17 +90,12 @@ def rows_of_index(id_map: IdMap, index: Any) -> NodeRows:
     return id_map.rows(SourceIds(wanted.astype(np.int64, copy=False)))
 
 
-def _ids_of_slice(id_map: IdMap, wanted: slice) -> SourceIds:
+def _rows_of_slice(id_map: IdMap, wanted: slice) -> NodeRows:
     start, step = 0 if wanted.start is None else wanted.start, 1 if wanted.step is None else wanted.step
-    if start < 0 or step < 1 or (wanted.stop is not None and wanted.stop < 0):
+    ends = (start, step, 0 if wanted.stop is None else wanted.stop)
+    are_numbers = all(isinstance(each, int | np.integer) for each in ends)
+    if not are_numbers or start < 0 or step < 1 or ends[2] < 0:
         raise ConfigError(
             f"a range of ids goes up from 0, got {start}:{wanted.stop}:{step}; for example features[100:200]"
         )
-    if id_map.ids_are_rows:
-        stop = id_map.num_nodes if wanted.stop is None else min(wanted.stop, id_map.num_nodes)
-        return SourceIds(np.arange(start, stop, step))
-    ids = np.sort(id_map.all_ids())
-    is_wanted = (ids >= start) & ((ids - start) % step == 0)
-    if wanted.stop is not None:
-        is_wanted &= ids < wanted.stop
-    return SourceIds(ids[is_wanted])
+    return id_map.rows_in_range(start, wanted.stop, step)

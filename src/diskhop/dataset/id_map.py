@@ -81,6 +81,23 @@ class IdMap:
             raise self._unknown(int(ids[np.argmin(is_known)]), what)
         return NodeRows(rows)
 
+    def rows_in_range(self, start: int, stop: int | None, step: int) -> NodeRows:
+        """Find the rows of the ids in range(start, stop, step), ascending by id; sorts these alone.
+
+        stop: None: the range has no end.
+        """
+        if self._id_of_row is None:
+            return NodeRows(np.arange(start, self.num_nodes if stop is None else min(stop, self.num_nodes), step))
+        found = [np.empty(0, np.int64)]
+        for first, end in row_ranges(self.num_nodes, _IDS_PER_BLOCK):
+            ids = self._id_of_row[first:end]
+            is_wanted = (ids >= start) & ((ids - start) % step == 0)
+            if stop is not None:
+                is_wanted &= ids < stop
+            found.append(np.flatnonzero(is_wanted) + first)
+        rows = np.concatenate(found)
+        return NodeRows(rows[np.argsort(self._id_of_row[rows])])
+
     def all_rows(self) -> NodeRows:
         """Return the rows of all nodes, in the order of the positions."""
         positions = self.positions()

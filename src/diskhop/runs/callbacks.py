@@ -1,7 +1,7 @@
 """Callbacks: what a run reports while it works, and how it can be ended early.
 
 A run calls, in this order: configured, planned, announced and prepared for work before training, batch_done after every
-batch, epoch_done after every committed epoch, and finished.
+batch, epoch_done after every committed epoch, and finished. A run that ends by an error calls failed instead.
 """
 
 from __future__ import annotations
@@ -71,6 +71,9 @@ class Callback:
     def finished(self, result: Mapping[str, Any]) -> None:
         """Called at the end, with the content of result.json."""
 
+    def failed(self, error: BaseException) -> None:
+        """Called when the run ends by an error or is interrupted, before the caller gets it."""
+
 
 class Callbacks(Callback):
     """Several callbacks as one; training ends when any of them says so."""
@@ -113,6 +116,14 @@ class Callbacks(Callback):
         """See Callback."""
         for callback in self._callbacks:
             callback.finished(result)
+
+    def failed(self, error: BaseException) -> None:
+        """See Callback. What goes wrong in a callback becomes a note of the run's error."""
+        for callback in self._callbacks:
+            try:
+                callback.failed(error)
+            except Exception as another:
+                error.add_note(f"{type(callback).__name__}.failed: {type(another).__name__}: {another}")
 
 
 class StopWhen(Callback):

@@ -120,11 +120,13 @@ def run_config(
     kind = kind_of(config)
     try:
         finished = kind.run(context, config, task)
-    except (KeyboardInterrupt, RankError) as error:
-        if out is not None and (out / CONFIG_FILE).exists():
+        callback.finished(finished.result)
+    except BaseException as error:
+        is_resumable = isinstance(error, KeyboardInterrupt | RankError)
+        if is_resumable and out is not None and (out / CONFIG_FILE).exists():
             error.add_note(f"resume with: {resume_command(kind.name, out)}")
+        callback.failed(error)
         raise
-    callback.finished(finished.result)
     return finished
 
 
@@ -175,7 +177,12 @@ def _start(
         resolved = _resolve(kind, source, preset, group)
         group.from_first((str(source.dataset.path), resolved.config))
         require_same_dataset(source.dataset, group)
-        Callbacks(callbacks).configured(resolved.config, [*chosen, *resolved.choices])
+        callback = Callbacks(callbacks)
+        try:
+            callback.configured(resolved.config, [*chosen, *resolved.choices])
+        except BaseException as error:
+            callback.failed(error)
+            raise
         completed = resolved.config
         # Ranks read it together: a machine has one copy.
         task = resolved.task if group.is_alone else None

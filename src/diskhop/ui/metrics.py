@@ -17,7 +17,7 @@ from diskhop.runs.choices import Choice
 
 
 class MetricsCallback(Callback):
-    """Turns what a run reports into numbers by name. A context, too: leaving it closes what a broken run left open."""
+    """Turns what a run reports into numbers by name. A context, too: leaving it closes what is open."""
 
     def __enter__(self) -> Self:
         return self
@@ -25,7 +25,7 @@ class MetricsCallback(Callback):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        self._close(error)
 
     def batch_done(self, progress: BatchProgress) -> None:
         """See Callback."""
@@ -41,8 +41,10 @@ class MetricsCallback(Callback):
     def epoch_done(self, record: dict[str, Any]) -> bool:
         """See Callback."""
         epoch = record["epoch"]
-        self._log({f"epoch/{name}": value for name, value in _numbers(record).items() if name != "epoch"}, epoch)
-        self._flush()
+        values = {f"epoch/{name}": value for name, value in _numbers(record).items() if name != "epoch"}
+        if values:
+            self._log(values, epoch)
+            self._flush()
         return False
 
     def finished(self, result: Mapping[str, Any]) -> None:
@@ -52,14 +54,19 @@ class MetricsCallback(Callback):
             self._log({f"test/{name}": value for name, value in tested.items()}, len(result["epochs"]) - 1)
         self._close()
 
+    def failed(self, error: BaseException) -> None:
+        """See Callback."""
+        self._close(error)
+
     def _log(self, values: Mapping[str, float], step: int) -> None:
+        """Log some numbers, at least one."""
         raise NotImplementedError
 
     def _flush(self) -> None:
         """Make what was logged visible to readers."""
 
-    def _close(self) -> None:
-        """Close what is open, which may be nothing."""
+    def _close(self, error: BaseException | None = None) -> None:
+        """Close what is open, which may be nothing. error: what ended the run; None: it is finished."""
 
 
 class MLflowCallback(MetricsCallback):
@@ -91,10 +98,11 @@ class MLflowCallback(MetricsCallback):
     def _log(self, values: Mapping[str, float], step: int) -> None:
         self._mlflow.log_metrics(dict(values), step=step)
 
-    def _close(self) -> None:
+    def _close(self, error: BaseException | None = None) -> None:
         if self._is_own:
-            self._mlflow.end_run()
             self._is_own = False
+            is_interrupted = isinstance(error, KeyboardInterrupt)
+            self._mlflow.end_run("FINISHED" if error is None else "KILLED" if is_interrupted else "FAILED")
 
 
 class WandbCallback(MetricsCallback):
@@ -125,10 +133,11 @@ class WandbCallback(MetricsCallback):
         kind = next(iter(values)).partition("/")[0]
         self._run.log({**values, f"{kind}/step": step})
 
-    def _close(self) -> None:
-        if self._is_own and self._run is not None:
-            self._run.finish()
-        self._run, self._is_own = None, False
+    def _close(self, error: BaseException | None = None) -> None:
+        run, self._run = self._run, None
+        if self._is_own and run is not None:
+            run.finish(exit_code=0 if error is None else 1)
+        self._is_own = False
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:

@@ -40,7 +40,7 @@ class TensorBoardCallback(MetricsCallback):
     def _flush(self) -> None:
         self._writer.flush()
 
-    def _close(self) -> None:
+    def _close(self, error: BaseException | None = None) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -78,7 +78,7 @@ class TerminalCallback(Callback):
             self._task = self._bars.add_task("", status="")
         self._bars.update(
             self._task,
-            description=f"epoch {progress.epoch}/{progress.num_epochs} {progress.stage}",
+            description=_where(progress),
             completed=progress.batch,
             total=progress.num_batches,
             status="  ".join(self._status(progress)),
@@ -86,8 +86,9 @@ class TerminalCallback(Callback):
         self._lines.show(lambda: self._batch_line(progress))
 
     def _batch_line(self, progress: BatchProgress) -> str:
-        where = f"epoch {progress.epoch + 1}/{progress.num_epochs} {progress.stage}"
-        return f"{where}: batch {progress.batch} of {progress.num_batches}  {'  '.join(self._status(progress))}"
+        return (
+            f"{_where(progress)}: batch {progress.batch} of {progress.num_batches}  {'  '.join(self._status(progress))}"
+        )
 
     def _status(self, progress: BatchProgress) -> Iterator[str]:
         """Return the texts next to the bar."""
@@ -116,6 +117,10 @@ class TerminalCallback(Callback):
         """See Callback."""
         self._bars.stop()
 
+    def failed(self, error: BaseException) -> None:
+        """See Callback."""
+        self._bars.stop()
+
     def _epoch_line(self, number: int, record: dict[str, Any]) -> str:
         valid = "" if record.get("valid") is None else f"  valid {record['valid']:.4f}"
         times = f"{record['seconds']:.1f} s, waiting {record['stall_seconds']:.1f} s"
@@ -126,6 +131,11 @@ class TerminalCallback(Callback):
     def _print(self, lines: Sequence[str]) -> None:
         for line in lines:
             self._console.print(line, markup=False)
+
+
+def _where(progress: BatchProgress) -> str:
+    # The test comes after the last epoch.
+    return f"epoch {min(progress.epoch + 1, progress.num_epochs)}/{progress.num_epochs} {progress.stage}"
 
 
 @contextmanager
