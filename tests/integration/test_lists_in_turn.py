@@ -145,9 +145,14 @@ def test_a_pass_left_early_stops_looking_ahead_before_it_releases_batches(
 ) -> None:
     """The last batch of a superbatch lets the next one begin, which would read lists that nobody needs."""
     events: list[str] = []
+
+    def recorded(name: str, call: Callable[[Any], None], part: Any) -> None:
+        events.append(name)
+        call(part)
+
     close, release_all = SampledAhead.close, InFlightBatches.release_all
-    monkeypatch.setattr(SampledAhead, "close", lambda self: (events.append("stop"), close(self)))
-    monkeypatch.setattr(InFlightBatches, "release_all", lambda self: (events.append("release"), release_all(self)))
+    monkeypatch.setattr(SampledAhead, "close", lambda self: recorded("stop", close, self))
+    monkeypatch.setattr(InFlightBatches, "release_all", lambda self: recorded("release", release_all, self))
     with open_pipeline(dataset, plan_in_turn(dataset, tmp_path, 7), Budget(MEMORY_BYTES)) as pipeline:
         with pipeline.run(pass_of(dataset, 0)) as batches:
             next(batches)

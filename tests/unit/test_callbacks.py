@@ -16,6 +16,7 @@ from diskhop.errors import ConfigError
 from diskhop.runs import start
 from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.choices import Resolved
+from diskhop.runs.source import RunSource
 from diskhop.ui.progress import MinuteLines, StageProgress, stage_progress
 
 RESULT = {"epochs": [{"epoch": 0}], "test": {"accuracy": 0.5, "protocol": {"sides": "both"}}}
@@ -162,7 +163,7 @@ def test_every_callback_hears_of_the_error_that_the_caller_gets(
 ) -> None:
     resolved = Resolved(Options(), [], None)
     dataset = SimpleNamespace(path="graph")
-    monkeypatch.setattr(start, "find_run_source", lambda *_args, **_options: start.RunSource(dataset, {}))  # type: ignore[arg-type]
+    monkeypatch.setattr(start, "find_run_source", lambda *_args, **_options: RunSource(dataset, {}))  # type: ignore[arg-type]
     monkeypatch.setattr(start, "_resolve", lambda *_: resolved)
     monkeypatch.setattr(start, "require_same_dataset", lambda *_: None)
     monkeypatch.setattr(start, "kind_of", lambda _: SimpleNamespace(run=run, name="node"))
