@@ -143,7 +143,7 @@ def test_a_pass_left_early_spoils_nothing(dataset: Dataset, tmp_path: Path) -> N
 def test_a_pass_left_early_stops_looking_ahead_before_it_releases_batches(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last batch of a superbatch lets the next one begin, which would read lists that nobody needs."""
+    """The last batch of a superbatch lets the next one begin, which would read lists that are unused."""
     events: list[str] = []
 
     def recorded(name: str, call: Callable[[Any], None], part: Any) -> None:

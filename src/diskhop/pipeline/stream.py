@@ -132,7 +132,7 @@ class BatchStream:
         ahead, self._ahead = self._ahead, None
         is_done = self._num_delivered == self._num_batches
         if ahead is not None and not is_done:
-            # A superbatch that is released lets the next one begin, which nobody needs any more.
+            # A superbatch that is released would let the next one begin.
             ahead.close()
         self._in_flight.release_all()
         if ahead is not None and is_done:
