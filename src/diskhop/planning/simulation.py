@@ -131,9 +131,7 @@ class Simulation:
         # Few batches in flight leave more memory to cached rows. A store that caches nothing has the same plan twice.
         for most_in_flight in (None, MOST_IN_FLIGHT):
             try:
-                plan = plan_store(
-                    self._dataset, workload, kind.name, self._whole, self.machine.disk, self.sizes, most_in_flight
-                )
+                plan = self._plan(kind, workload, most_in_flight)
                 if _is_new(plan, options):
                     options.append(self._option(kind, plan, workload))
                     fewer = self._with_fewer_lists(kind, options[-1], workload, most_in_flight)
@@ -155,16 +153,7 @@ class Simulation:
         # All lists may only have room where a single batch is in flight.
         for most_in_flight in (None, 1):
             try:
-                plan = plan_store(
-                    self._dataset,
-                    workload,
-                    kind.name,
-                    self._whole,
-                    self.machine.disk,
-                    self.sizes,
-                    most_in_flight,
-                    takes_turns=True,
-                )
+                plan = self._plan(kind, workload, most_in_flight, takes_turns=True)
                 if not plan.share.lists_in_cache_bytes:
                     continue  # no memory is left for rows, so that there is none to share
                 option = self._option(kind, plan, workload)
@@ -173,6 +162,28 @@ class Simulation:
             if AS_GOOD * option.seconds(workload.epochs) < seconds:
                 best, seconds = option, option.seconds(workload.epochs)
         return best
+
+    def _plan(
+        self,
+        kind: StoreKind,
+        workload: Workload,
+        most_in_flight: int | None,
+        lists_bytes: int | None = None,
+        *,
+        takes_turns: bool = False,
+    ) -> SampledPlan:
+        """Fill in a plan of a store on this disk, with these sizes of batches; see plan_store()."""
+        return plan_store(
+            self._dataset,
+            workload,
+            kind.name,
+            self._whole,
+            self.machine.disk,
+            self.sizes,
+            most_in_flight,
+            lists_bytes,
+            takes_turns=takes_turns,
+        )
 
     def _with_fewer_lists(
         self, kind: StoreKind, option: Option[SampledPlan], workload: Workload, most_in_flight: int | None
@@ -191,16 +202,7 @@ class Simulation:
         tried: dict[int, SampledPlan] = {}
 
         def seconds_of(lists_bytes: int) -> float | None:
-            fewer = plan_store(
-                self._dataset,
-                workload,
-                kind.name,
-                self._whole,
-                self.machine.disk,
-                self.sizes,
-                most_in_flight,
-                lists_bytes,
-            )
+            fewer = self._plan(kind, workload, most_in_flight, lists_bytes)
             if fewer.topology == "mapped":
                 return None  # Mapped lists are outside the budget.
             tried[lists_bytes] = fewer
