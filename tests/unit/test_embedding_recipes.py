@@ -27,7 +27,10 @@ def test_a_knowledge_graph_is_trained_in_small_batches_and_ranked_as_published()
 def test_small_and_large_graphs_have_bounds() -> None:
     small = chosen(135, 5216, 46, "distmult")
     assert (small["epochs"], small["batch_size"], small["lr"]) == (40, 260, 0.2)
-    assert chosen(40_943, 86_835, 11, "complex")["batch_size"] == 1000
+    sparse = chosen(40_943, 86_835, 11, "complex")
+    assert (sparse["batch_size"], sparse["n3"], "dropout" in sparse) == (1000, 0.3, False)
+    dense = chosen(2034, 32_888, 42, "complex")
+    assert (dense["n3"], dense["dropout"]) == (0.05, 0.3)
     assert chosen(135, 10, 46, "distmult") | {"batch_size": 1, "chunk_size": 1, "negatives": 135} == chosen(
         135, 10, 46, "distmult"
     )

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diskhop.config.train import SampledConfig
 from diskhop.errors import ReadError
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.graph_facts import GraphFacts, read_facts
@@ -29,16 +28,16 @@ def chosen(facts: GraphFacts, model: str) -> dict[str, Any]:
     return {option: value for option, value, _ in choose_defaults(facts, model)}
 
 
-@pytest.mark.parametrize("model", ["sage", "sgc", "sign", "hoga"])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "sign", "hoga"])
 def test_a_usual_graph_has_the_usual_options(model: str) -> None:
     assert chosen(USUAL, model) == {}
     assert chosen(replace(USUAL, num_nodes=10**9, num_edges=10**10), model) == {}
 
 
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_layers_that_only_mix_get_a_self_term(model: str) -> None:
-    assert chosen(USUAL, model) == {"self_term": True}
-    assert "self_term" not in chosen(FEW_LABELS, model)
+def test_one_linear_layer_trains_until_it_has_converged() -> None:
+    assert chosen(USUAL, "sgc") == {"epochs": 30, "hops": 4}
+    assert chosen(replace(USUAL, num_train=15_000), "sgc")["epochs"] == 100
+    assert chosen(FEW_LABELS, "sgc") == {"epochs": 100, "eval_every": 100}
 
 
 def test_few_labels_need_regularisation() -> None:
@@ -53,7 +52,8 @@ def test_few_labels_need_regularisation() -> None:
 
 def test_rows_of_counts_are_divided_by_their_sums() -> None:
     assert chosen(WORDS, "sage") == {"normalize_input": True}
-    assert chosen(WORDS, "sgc") == {"normalize_input": True, "lr": 0.2, "weight_decay": 5e-5}
+    linear = {"normalize_input": True, "lr": 0.2, "weight_decay": 5e-5, "epochs": 30, "hops": 4}
+    assert chosen(WORDS, "sgc") == linear
     assert chosen(replace(WORDS, filled=0.3), "sage") == {}
     assert chosen(replace(WORDS, has_negative=True), "sage") == {}
     assert chosen(replace(WORDS, filled=0.0), "sage") == {}
@@ -93,6 +93,7 @@ def test_features_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 GIVEN: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"model": "gcn", "residual": True}, {"self_term": False}),
     ({"model": "gcn"}, {"self_term": True}),
+    ({"model": "sgc", "epochs": 3}, {"epochs": 3, "hops": 4}),
     ({"fanout": (5, 5, 5)}, {"layers": 3, "hidden": 64}),
     ({"layers": 2}, {"layers": 2, "fanout": (10, 10)}),
     ({"dropout": 0.0}, {"dropout": 0.0, "layers": 5, "fanout": (10,) * 5}),
@@ -105,5 +106,4 @@ def test_given_options_win_and_chosen_ones_go_with_them(
 ) -> None:
     dataset = make_dataset(tmp_path / "graph", num_nodes=300, num_edges=900, dim=4)
     config = resolve_config(dataset, given).config
-    assert isinstance(config, SampledConfig)
     assert {name: getattr(config, name) for name in expected} == expected

@@ -1,6 +1,6 @@
 """Choice of the options that suit a knowledge graph: one pure function of its sizes and the model.
 
-Rules were chosen on CoDEx-S and FB15k-237 by their validation alone (`benchmarks/defaults.py`).
+Rules were chosen on CoDEx-S, FB15k-237 and WN18RR by their validation alone (`benchmarks/defaults.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ _MOST_EDGES = 10_000_000
 _BATCH_SIZE, _CHUNK_SIZE, _NEGATIVES, _DIM = 2000, 250, 2000, 256
 # Below, batches are half as large and steps twice: otherwise there would be few steps.
 _FEW_EDGES = 100_000
+_MANY_EDGES_PER_NODE = 8
 _STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 2700, 10, 40
 _MODELS = ("complex", "distmult")
 # Values of embeddings up to which ten thousand edges are ranked among all nodes in some seconds: 5e11 operations.
@@ -39,7 +40,14 @@ def choose_embedding_defaults(
     usual_epochs = min(max(_FEWEST_EPOCHS, _STEPS * batch_size // max(num_edges, 1)), _MOST_EPOCHS)
     epochs = given.get("epochs", usual_epochs)
     yield Default("reciprocal", True, why)
-    yield Default("n3", 0.15, why)
+    is_dense = num_edges >= _MANY_EDGES_PER_NODE * num_nodes
+    if not has_few:
+        yield Default("n3", 0.15, why)
+    elif is_dense:
+        yield Default("n3", 0.05, "dropout regularises as well")
+        yield Default("dropout", 0.3, f"{num_edges:,} edges are few, and each node has many")
+    else:
+        yield Default("n3", 0.3, f"{num_edges:,} edges are few, and so are each node's")
     yield Default("adagrad", "element", why)
     if has_few:
         yield Default("lr", 0.2, f"{num_edges:,} edges make few steps")

@@ -19,6 +19,8 @@ _MOST_FEW_LABELS, _SHARE_OF_FEW_LABELS = 1000, 0.1
 # Bags of words: zeros but for a few counts.
 _MOST_FILLED = 0.15
 _FEW_COLUMNS = 10
+_USUAL_BATCH = 1000
+_LINEAR_STEPS, _FEWEST_LINEAR_EPOCHS, _MOST_LINEAR_EPOCHS = 1500, 30, 100
 
 
 def choose_defaults(facts: GraphFacts, model: str) -> Iterator[Default]:
@@ -31,17 +33,28 @@ def choose_defaults(facts: GraphFacts, model: str) -> Iterator[Default]:
         if model == "sgc":
             yield Default("lr", 0.2, "inputs that sum to 1 are small")
             yield Default("weight_decay", 5e-5, "one linear layer on many columns")
-    if has_few_labels and model != "sgc":
+    if model == "sgc":
+        yield from _for_one_linear_layer(facts, has_few_labels)
+    elif has_few_labels:
         yield from _for_few_labels(facts, model, is_small)
-    elif model in MODELS_WITHOUT_SELF_TERM:
-        yield Default("self_term", True, "keeps a node's own features apart from its neighbours'")
     if 0 < facts.num_columns <= _FEW_COLUMNS and is_small and model not in HOP_MODELS:
         why = f"with {facts.num_columns} columns, what tells nodes apart is around them"
         yield Default("layers", 5, why)
         yield Default("hidden", 64, why)
         yield Default("dropout", 0.2, "few columns hardly overfit")
-        if model not in MODELS_WITHOUT_SELF_TERM:
-            yield Default("residual", True, "lets many layers train")
+        way = "self_term" if model in MODELS_WITHOUT_SELF_TERM else "residual"
+        yield Default(way, True, "lets many layers train")
+
+
+def _for_one_linear_layer(facts: GraphFacts, has_few_labels: bool) -> Iterator[Default]:
+    """Train until it has converged: a linear layer hardly overfits."""
+    num_batches = max(1, -(-facts.num_train // _USUAL_BATCH))
+    epochs = min(max(_FEWEST_LINEAR_EPOCHS, -(-_LINEAR_STEPS // num_batches)), _MOST_LINEAR_EPOCHS)
+    yield Default("epochs", epochs, "one linear layer converges slowly and hardly overfits")
+    if has_few_labels:
+        yield Default("eval_every", epochs, "the last model: the best of many validations would be so by chance")
+    else:
+        yield Default("hops", 4, "one linear layer sees no further than its hops")
 
 
 def _for_few_labels(facts: GraphFacts, model: str, is_small: bool) -> Iterator[Default]:
