@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from diskhop.budget import Budget
+from diskhop.embedding.partitions import sort
 from diskhop.hops.make.propagate import propagate
 from diskhop.hops.spec import PropagationSpec
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.run import import_graph
 from diskhop.runs.nodes.packing import pack
 from diskhop.runs.predict.run import predict_run
-from diskhop.runs.start import train
+from diskhop.runs.start import embed, train
 from diskhop.runtime.array_folder import JobFolder
 from diskhop.runtime.array_index import IndexWork, run_index
 from diskhop.runtime.jobs import COPIED_ARRAY_BYTES, Job, Lane, Share, copied, pickle_job, unpickle_job
@@ -109,13 +111,41 @@ def _predict(sources: Path, out: Path, executor: str) -> Path:
     return done.predictions.path
 
 
-ACTIONS: Mapping[str, Action] = {"import": _import, "propagate": _propagate, "pack": _pack, "predict": _predict}
+def _embed(sources: Path, out: Path, executor: str) -> Path:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sort, "LEAST_RANGE_EDGES", 1 << 12)
+        embed(
+            sources / "graph",
+            out=out / "embedded",
+            model="dot",
+            dim=4,
+            epochs=1,
+            partitions=4,
+            buffer=2,
+            repartitions=2,
+            batch_size=5000,
+            memory="300MB",
+            threads=2,
+            engine="threads",
+            executor=executor,
+        )
+    return out / "embedded" / "partitions"
+
+
+ACTIONS: Mapping[str, Action] = {
+    "import": _import,
+    "propagate": _propagate,
+    "pack": _pack,
+    "predict": _predict,
+    "embed": _embed,
+}
 # What runs elsewhere.
 SPREAD: Mapping[str, set[str]] = {
     "import": {"ParsePairs", "SpillTask"},
     "propagate": {"HopJob"},
     "pack": {"PackJob"},
     "predict": {"FileTask", "RowsJob"},
+    "embed": {"SortJob"},
 }
 # Files that say how long the work took.
 _TIMES = ("took.json", "_manifest.json")

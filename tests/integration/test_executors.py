@@ -30,7 +30,7 @@ def test_every_executor_is_tested() -> None:
 
 
 # Each process loads PyTorch.
-SLOW = [("processes", "pack"), ("processes", "predict"), *(("ray", action) for action in ACTIONS)]
+SLOW = [*(("processes", action) for action in ("pack", "predict", "embed")), *(("ray", action) for action in ACTIONS)]
 
 
 @pytest.mark.parametrize(

@@ -98,13 +98,13 @@ def test_shares_of_an_epoch_have_every_edge_once(tmp_path: Path, num_shares: int
     expected = sorted(tuple(row) for row in triples.tolist())
 
     def share(epoch: int, number: int) -> list[tuple[Any, ...]]:
-        blocks, num_edges = parts.train_share(epoch, number, num_shares)
+        edges = parts.train_share(epoch, number, num_shares)
         found: list[tuple[Any, ...]] = []
-        for sources, relations, destinations in blocks():
+        for sources, relations, destinations in edges.blocks(0, edges.num_input):
             assert relations is not None
             ends = parts.permutation.nodes(sources), parts.permutation.nodes(destinations)
             found += list(zip(ends[0], relations, ends[1], strict=True))
-        assert len(found) == num_edges
+        assert len(found) == edges.num_edges
         return found
 
     for epoch in (0, 1):

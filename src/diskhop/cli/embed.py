@@ -14,12 +14,14 @@ from diskhop.cli.app import command
 from diskhop.cli.options import (
     ConfigFile,
     DatasetOfRun,
+    Executor,
     Json,
     Out,
     Preset,
     Processes,
     Resume,
     TensorBoard,
+    Workers,
     takes_options,
 )
 from diskhop.cli.output import print_json, print_pairs, print_table, stderr
@@ -51,6 +53,8 @@ def embed(
     ] = None,
     tensorboard: TensorBoard = False,
     processes: Processes = None,
+    executor: Executor = "",
+    workers: Workers = None,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
@@ -66,17 +70,28 @@ def embed(
             raise ConfigError("--search trains its runs in one process: remove --processes")
         own: dict[str, Any] = {"": dataset, "--out": out, "--preset": preset, "--config": config}
         own |= {"--resume": resume, "--tensorboard": tensorboard, "--json": as_json}
+        own |= {"--executor": executor or None, "--workers": workers}
         way = partial(resume_of_run, EMBEDDING, out, processes)
         if run_in_processes("embed", processes, own, given, EmbedConfig, resume=way):
             return
     if search is not None:
         if resume or config is not None:
             raise ConfigError("--search cannot be used with --resume or --config; leave them out")
+        if executor or workers is not None:
+            raise ConfigError("--search sorts the edges of its runs in one process: remove --executor and --workers")
         _search(search, dataset, out, preset, given, as_json=as_json)
         return
     with run_callbacks(stderr, out, tensorboard=tensorboard) as callbacks:
         embedded = train_embeddings(
-            dataset, out=out, resume=resume, preset=preset, config=config, callbacks=callbacks, **given
+            dataset,
+            out=out,
+            resume=resume,
+            preset=preset,
+            config=config,
+            executor=executor,
+            workers=workers,
+            callbacks=callbacks,
+            **given,
         )
     if as_json:
         print_json(embedded.result)

@@ -15,15 +15,13 @@ from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import destinations_of
 from diskhop.dataset.node_set import NodeSet
-from diskhop.embedding.partitions.edges import EdgeBlocks
+from diskhop.embedding.partitions.edges import Block
 from diskhop.embedding.partitions.layout import NodePermutation, step_seed
 from diskhop.embedding.ranking.protocol import KnownEdgeBlocks, MeasuredEdges
 from diskhop.errors import ConfigError, FormatError, ReadError
 
 _BLOCK_EDGES = 1 << 16
 _TRAIN, _VALID, _TEST = range(3)
-
-Block = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,24 +56,12 @@ class EdgeParts:
         """Yield the training edges, a block at a time."""
         return self._edges.blocks(_TRAIN, self.permutation)
 
-    def train_share(self, epoch: int, number: int, num_shares: int) -> tuple[EdgeBlocks, int]:
-        """Return the blocks and the number of edges of share `number` of the training edges.
-
-        Each epoch splits the edges into shares at random.
-        """
-        if num_shares == 1:
-            return self.train, self.num_train
+    def train_share(self, epoch: int, number: int, num_shares: int) -> TrainShare:
+        """Return share `number` of the training edges. Each epoch splits the edges into shares at random."""
         bounds = self.num_train * number // num_shares, self.num_train * (number + 1) // num_shares
-
-        def blocks() -> Iterator[Block]:
-            start = 0
-            for block in self.train():
-                numbers = np.arange(start, start + len(block[0]))
-                start += len(numbers)
-                permute_ids(self.num_train, step_seed(self.permutation.seed, epoch), "splits", numbers)
-                yield _take(block, (numbers >= bounds[0]) & (numbers < bounds[1]))
-
-        return blocks, bounds[1] - bounds[0]
+        return TrainShare(
+            self._edges, self.permutation, self.num_train, step_seed(self.permutation.seed, epoch), *bounds
+        )
 
     def repartitioned(self, permutation: NodePermutation) -> EdgeParts:
         """Return the same edges with places by another permutation of the same nodes."""
@@ -84,6 +70,43 @@ class EdgeParts:
             for edges in (self.valid, self.test)
         )
         return replace(self, permutation=permutation, valid=valid, test=test)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainShare:
+    """A share of the training edges (see partitions/sort.py); ends are places of nodes.
+
+    permutation: assigns nodes to places.
+    num_train: number of all training edges.
+    seed: of their random order.
+    first, last: the range of that order.
+    """
+
+    _edges: _Edges
+    permutation: NodePermutation
+    num_train: int
+    seed: int
+    first: int
+    last: int
+
+    @property
+    def num_edges(self) -> int:
+        """See EdgeShare."""
+        return self.last - self.first
+
+    @property
+    def num_input(self) -> int:
+        """See EdgeShare."""
+        return self._edges.num_input
+
+    def blocks(self, start: int, stop: int) -> Iterator[Block]:
+        """See EdgeShare."""
+        for numbers, block in self._edges.numbered(_TRAIN, self.permutation, start, stop):
+            if self.num_edges == self.num_train:
+                yield block
+                continue
+            permute_ids(self.num_train, self.seed, "splits", numbers)
+            yield _take(block, (numbers >= self.first) & (numbers < self.last))
 
 
 def embedded_nodes(dataset: Dataset) -> NodeSet:
@@ -138,14 +161,14 @@ class _TripleReader:
         """Return the number of triples in a part."""
         return self._parts.get(self._name(part), 0)
 
-    def blocks(self, part: int) -> Iterator[Block]:
-        """Yield the triples of a part by node ids, a block at a time."""
+    def blocks(self, part: int, start: int, stop: int) -> Iterator[Block]:
+        """Yield triples of a part by node ids, a block at a time."""
         path = self._dataset.content / "triples" / f"{self._name(part)}.bin"
-        for start in range(0, self.count(part), _BLOCK_EDGES):
-            count = min(_BLOCK_EDGES, self.count(part) - start)
-            triples = np.fromfile(path, "<i8", 3 * count, offset=24 * start)
+        for first in range(start, stop, _BLOCK_EDGES):
+            count = min(_BLOCK_EDGES, stop - first)
+            triples = np.fromfile(path, "<i8", 3 * count, offset=24 * first)
             if len(triples) != 3 * count:
-                raise ReadError(f"{path}: ended before triple {start + count}; run 'diskhop verify'")
+                raise ReadError(f"{path}: ended before triple {first + count}; run 'diskhop verify'")
             sources, relations, destinations = triples.reshape(-1, 3).T
             _require_ids(str(path), relations, self._dataset.num_relations, "relation")
             yield sources, relations, destinations
@@ -166,16 +189,16 @@ class _ListReader:
         """Return the number of edges in a part; all are in the training part."""
         return self._files.num_edges if part == _TRAIN else 0
 
-    def blocks(self, part: int) -> Iterator[Block]:
-        """Yield the edges of a part by node ids, a block at a time."""
+    def blocks(self, part: int, start: int, stop: int) -> Iterator[Block]:
+        """Yield edges of a part by node ids, a block at a time."""
         indptr = np.memmap(self._files.indptr_path, "<i8", "r")
-        for start in range(0, self.count(part), _BLOCK_EDGES):
-            stop = min(start + _BLOCK_EDGES, self._files.num_edges)
+        for first in range(start, stop, _BLOCK_EDGES):
+            end = min(first + _BLOCK_EDGES, stop)
             dtype = self._files.index_dtype
-            sources = np.fromfile(self._files.indices_path, dtype, stop - start, offset=start * dtype.itemsize)
-            if len(sources) != stop - start:
-                raise ReadError(f"{self._files.indices_path}: ended before edge {stop}; run 'diskhop verify'")
-            yield sources.astype(np.int64), None, destinations_of(indptr, start, stop)
+            sources = np.fromfile(self._files.indices_path, dtype, end - first, offset=first * dtype.itemsize)
+            if len(sources) != end - first:
+                raise ReadError(f"{self._files.indices_path}: ended before edge {end}; run 'diskhop verify'")
+            yield sources.astype(np.int64), None, destinations_of(indptr, first, end)
 
 
 class _Edges:
@@ -198,17 +221,34 @@ class _Edges:
             return (num_train, self._num_valid, self._num_test)[part]
         return self._reader.count(part) if part == _TRAIN or self._config.evaluate else 0
 
+    @property
+    def num_input(self) -> int:
+        """Number of edges among which the training part is."""
+        return self._reader.count(_TRAIN)
+
     def blocks(self, part: int, permutation: NodePermutation) -> Iterator[Block]:
         """Yield the edges of a part by places, a block at a time."""
-        start = 0
-        for block in self._reader.blocks(_TRAIN if self._draws_parts else part):
-            count = len(block[0])
+        stop = self._reader.count(_TRAIN if self._draws_parts else part)
+        return (block for _, block in self.numbered(part, permutation, 0, stop))
+
+    def numbered(
+        self, part: int, permutation: NodePermutation, start: int, stop: int
+    ) -> Iterator[tuple[NDArray[np.int64], Block]]:
+        """Yield edges of a part by places, a block at a time, with their numbers from 0 to count(part) - 1.
+
+        start, stop: edges of the input; they are numbered in its order, or in the random one that split it.
+        """
+        for block in self._reader.blocks(_TRAIN if self._draws_parts else part, start, stop):
+            numbers = np.arange(start, start + len(block[0]))
+            start += len(numbers)
             for ids in (block[0], block[2]):
                 _require_ids(self._path, ids, permutation.num_nodes, "node")
             if self._draws_parts:
-                block = _take(block, self._parts(start, count) == part)
-            start += count
-            yield permutation.places(block[0]), block[1], permutation.places(block[2])
+                permute_ids(self._reader.count(_TRAIN), self._config.seed, "splits", numbers)
+                numbers -= (self._num_valid + self._num_test, 0, self._num_valid)[part]
+                is_chosen = (numbers >= 0) & (numbers < self.count(part))
+                numbers, block = numbers[is_chosen], _take(block, is_chosen)
+            yield numbers, (permutation.places(block[0]), block[1], permutation.places(block[2]))
 
     def sample(self, part: int, num_edges: int, permutation: NodePermutation) -> MeasuredEdges | None:
         """Return up to config.eval_edges edges of a part, evenly spaced; None for an empty part."""
@@ -229,13 +269,6 @@ class _Edges:
             np.concatenate([each for _, _, each in taken]),
             num_edges,
         )
-
-    def _parts(self, start: int, count: int) -> NDArray[np.uint8]:
-        """Return the part of `count` edges from `start` on, by their positions in a random order."""
-        positions = np.arange(start, start + count)
-        permute_ids(self._reader.count(_TRAIN), self._config.seed, "splits", positions)
-        is_valid, is_held_out = positions < self._num_valid, positions < self._num_valid + self._num_test
-        return np.where(is_valid, _VALID, np.where(is_held_out, _TEST, _TRAIN)).astype(np.uint8)
 
 
 def _take(block: Block, chosen: NDArray[Any]) -> Block:

@@ -26,6 +26,7 @@ class RunContext:
     engine: moves partitions; None opens the configured one.
     group: the ranks that run it together. `out` and `callback` are those of rank 0.
     tuning: the entry of result.json about the search that chose options; None without one.
+    executor, workers: where the tasks of a run of embeddings run, as --executor; see runtime/executors.py.
     """
 
     dataset: Dataset
@@ -36,3 +37,5 @@ class RunContext:
     engine: Engine | None = None
     group: Group = field(default_factory=Group)
     tuning: Mapping[str, Any] | None = None
+    executor: str = ""
+    workers: int | None = None

@@ -76,15 +76,20 @@ def embed(
     preset: str | None = None,
     config: Path | str | None = None,
     resume: bool = False,
+    executor: str = "",
+    workers: int | None = None,
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Embedded:
     """Train embeddings of a graph's nodes.
 
     out: the RUN folder, new or empty.
+    executor, workers: where edges are sorted into buckets, as --executor; see runtime/executors.py.
     dataset, preset, config, resume, callbacks: see train().
     """
-    embedded: Embedded = _start(EMBEDDING, dataset, options, preset, config, out, resume, callbacks)
+    embedded: Embedded = _start(
+        EMBEDDING, dataset, options, preset, config, out, resume, callbacks, executor=executor, workers=workers
+    )
     return embedded
 
 
@@ -100,11 +105,14 @@ def run_config(
     engine: Engine | None = None,
     group: Group | None = None,
     tuning: Mapping[str, Any] | None = None,
+    executor: str = "",
+    workers: int | None = None,
 ) -> Any:
     """Run a complete configuration of any kind, as train() or embed() do; returns Trained or Embedded.
 
-    task: what was read to complete the configuration, if anything. injector, engine, group, tuning: see RunContext.
-    Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is not finite.
+    task: what was read to complete the configuration, if anything. injector, engine, group, tuning, executor, workers:
+    see RunContext. Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is not
+    finite.
     """
     callback = Callbacks(callbacks)
     context = RunContext(
@@ -116,6 +124,8 @@ def run_config(
         engine=engine,
         group=group or Group(),
         tuning=tuning,
+        executor=executor,
+        workers=workers,
     )
     kind = kind_of(config)
     try:
@@ -140,10 +150,12 @@ def _start(
     resume: bool,
     callbacks: Sequence[Callback],
     minutes: float | None = None,
+    **place: Any,
 ) -> Any:
     """Find and complete the options of a run of this kind, or another of the same command, and run it.
 
     Of several ranks, rank 0 does so for all. It alone has the folder and the callbacks. minutes: of tuning before.
+    place: executor and workers.
     """
     folder = None if out is None else Path(out)
     _require_tuning_of_one(minutes, folder, resume=resume)
@@ -154,7 +166,7 @@ def _start(
             path, completed = group.from_first(_OF_FIRST)
             opened = as_dataset(path if dataset is None else dataset)
             require_same_dataset(opened, group)
-            return run_config(opened, completed, group=group)
+            return run_config(opened, completed, group=group, **place)
         if out is not None and was_restarted(os.environ) and (Path(out) / CONFIG_FILE).exists():
             resume, config, preset = True, None, None
         source = find_run_source(
@@ -196,6 +208,7 @@ def _start(
             callbacks=callbacks,
             group=group,
             tuning=tuning,
+            **place,
         )
 
 

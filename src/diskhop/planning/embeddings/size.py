@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.graph_edges import block_bytes, embedded_nodes
+from diskhop.embedding.partitions.sort import counts_bytes
 from diskhop.embedding.ranking.evaluate import evaluation_bytes
 from diskhop.embedding.ranking.groups import group_bytes
 from diskhop.embedding.ranking.protocol import num_candidates
 
 
-def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:
-    """Return the sizes of a dataset's embeddings for a configuration."""
+def embed_size(dataset: Dataset, config: EmbedConfig, sorters: int = 1) -> EmbedSize:
+    """Return the sizes of a dataset's embeddings for a configuration. sorters: processes that sort edges."""
     triples, num_edges = dataset.manifest.triples, _count_edges(dataset)
     parts = {} if triples is None else triples.parts
     most = max(parts.get("valid", 0), parts.get("test", 0))
@@ -25,7 +26,7 @@ def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:
         num_nodes=num_nodes,
         num_edges=num_edges,
         num_relations=dataset.num_relations,
-        block_bytes=block_bytes(num_edges),
+        block_bytes=sorters * block_bytes(num_edges) + counts_bytes(num_edges, config.partitions),
         measure_bytes=evaluation_bytes(
             min(most, config.eval_edges or most),
             num_known if config.eval_filtered else 0,
@@ -46,7 +47,7 @@ class EmbedSize:
     """Sizes of a graph for embeddings.
 
     num_nodes, num_edges, num_relations: counts; edges are those of training.
-    block_bytes: memory while edges are read.
+    block_bytes: memory while edges are read and sorted into buckets.
     measure_bytes: memory while edges are ranked.
     """
 

@@ -20,6 +20,7 @@ import torch
 
 from diskhop.config.interval import parse_interval
 from diskhop.embedding.partitions.edges import EdgeBuckets
+from diskhop.embedding.partitions.sort import sort_edges
 from diskhop.embedding.ranking.protocol import MeasuredEdges
 from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.scoring.scores import SCORES
@@ -27,6 +28,7 @@ from diskhop.embedding.step.draws import Draw, generator
 from diskhop.embedding.step.known_edges import KnownEdges
 from diskhop.embedding.step.step import Table
 from diskhop.errors import TrainingError
+from diskhop.io.atomic import remove_tree
 from diskhop.policies.schedule import schedule_of_pass
 from diskhop.runs.callbacks import BatchProgress, Callbacks, Patience
 from diskhop.runs.embedding.evaluate import evaluate_by
@@ -152,15 +154,33 @@ class EmbeddingRun:
             self._count()
             self._edges = self._edges.repartitioned(new)
             self._commit(is_epoch=False)
-        edges, has_relations = self._edges, self._edges.num_relations > 0
-        blocks, num_edges = edges.train_share(self._epoch, self._passes_done, config.passes)
-        progress = partial(parts.callback.prepared, "sorting edges into buckets")
         # Files that rank 0 writes and all ranks read.
-        self._buckets = self._group.first(
-            lambda: EdgeBuckets(parts.layout, num_edges, has_relations, blocks, parts.columns, progress)
-        )
+        self._buckets = self._group.first(self._sort_edges)
+        if not config.is_repartitioned:
+            parts.close_executor()
+        edges = self._edges
         if config.mask_known:
             self._known = KnownEdges.read(edges.num_train, edges.num_relations, edges.train)
+
+    def _sort_edges(self) -> EdgeBuckets:
+        parts, folder = self._parts, None
+        if parts.edges_folder is not None:
+            # A process that was taken for dead may still write to the files of an earlier pass.
+            remove_tree(parts.edges_folder)
+            folder = parts.edges_folder / str(self._pass)
+            folder.mkdir(parents=True)
+        found = sort_edges(
+            parts.layout,
+            self._edges.train_share(self._epoch, self._passes_done, self._config.passes),
+            has_relations=self._edges.num_relations > 0,
+            folder=folder,
+            in_memory=not parts.edges_on_disk,
+            tools=parts.tools,
+            progress=partial(parts.callback.prepared, "sorting edges into buckets"),
+        )
+        if folder is not None and not parts.edges_on_disk:
+            remove_tree(folder)
+        return found
 
     def _train_pass(self) -> None:
         parts, config = self._parts, self._config

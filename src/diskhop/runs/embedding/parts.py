@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from diskhop.policies.schedule import Schedule
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.distributed import Group
 from diskhop.runs.embedding.folder import EmbeddingFolder
+from diskhop.runtime.tasks import TaskTools
 from diskhop.system.memory_log import MemoryLog
 
 
@@ -33,7 +35,10 @@ class EmbeddingParts:
     store: partitions on disk.
     buffer: partitions in memory.
     edges: by their first assignment to partitions.
-    columns: the folder of edges that are read from disk; None where they are in memory.
+    edges_folder: folder for files of sorted edges; None where this process sorts them in memory.
+    edges_on_disk: whether a pass reads sorted edges from their files.
+    tools: for sorting edges.
+    close_executor: ends the processes that sort edges.
     folder: the RUN folder.
     memory: samples of resident memory.
     callback: hears of batches and epochs.
@@ -46,7 +51,10 @@ class EmbeddingParts:
     store: PartitionStore
     buffer: PartitionBuffer
     edges: EdgeParts
-    columns: Path | None
+    edges_folder: Path | None
+    edges_on_disk: bool
+    tools: TaskTools
+    close_executor: Callable[[], None]
     folder: EmbeddingFolder
     memory: MemoryLog
     callback: Callback

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
+from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model
 from diskhop.display import Display, Facts, Part
 from diskhop.embedding.device.slots import DeviceSlots
-from diskhop.embedding.graph_edges import EdgeParts, embedded_nodes, read_edge_parts
+from diskhop.embedding.graph_edges import embedded_nodes, read_edge_parts
 from diskhop.embedding.partitions.buffer import PartitionBuffer
 from diskhop.embedding.partitions.edges import edges_bytes
 from diskhop.embedding.partitions.slots import HostSlots
@@ -54,6 +55,9 @@ from diskhop.runs.embedding.warm_start import WarmStart
 from diskhop.runs.folder import require_new_folder
 from diskhop.runs.result import describe_run, make_result, measure_shared, memory_of_ranks
 from diskhop.runs.shown import run_parts, run_title
+from diskhop.runtime.executors import open_executor
+from diskhop.runtime.jobs import Executor
+from diskhop.runtime.tasks import TaskTools
 from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
 
@@ -114,17 +118,23 @@ def _train_in(folder: EmbeddingFolder, commit: Commit | None, context: RunContex
     whole, config = config, config_of_rank(config, group.ranks)
     layout = layout_of(config, embedded_nodes(dataset).num_nodes)
     budget = Budget(whole.memory_bytes, group.ranks.local_count)
-    plan = _plan(dataset, config, budget, group, device)
+    moves = context.engine or open_engine(config.engine).engine
+    spread = _executor(context, config, budget, moves)
+    tools = TaskTools(moves, context.injector, executor=spread)
+    plan = _plan(dataset, config, budget, group, device, tools.processes_per_machine)
     with ExitStack() as held:
+        sorting = held.enter_context(ExitStack())
+        sorting.enter_context(spread)
         for name, num_bytes in plan.reserved.items():
             held.enter_context(budget.reserve(name, num_bytes))
         held.enter_context(reproducible(config.threads, device))
         before_bytes = resident_bytes("VmRSS")
         edges = read_edge_parts(dataset, config, permutation_of(config, layout.num_nodes))
-        moves = context.engine or open_engine(config.engine).engine
         versions = commit.partitions if commit else ()
         store = PartitionStore(folder.partitions, layout, moves, versions, context.injector)
-        warm_start = _begin(context, whole, plan, folder, store, edges, commit)
+        has_files = plan.edges_on_disk or tools.processes > 1
+        files_bytes = edges_bytes(edges.num_train, edges.num_relations > 0) if has_files else 0
+        warm_start = _begin(context, whole, plan, folder, store, files_bytes, commit)
         memory = held.enter_context(MemoryLog())
         slots: HostSlots | DeviceSlots
         if device is None:
@@ -136,7 +146,10 @@ def _train_in(folder: EmbeddingFolder, commit: Commit | None, context: RunContex
             layout=layout,
             schedule=choose_order(config, group.ranks).schedule,
             store=store,
-            columns=held.enter_context(folder.edges(group.ranks.is_first)) if plan.edges_on_disk else None,
+            edges_folder=held.enter_context(folder.edges(group.ranks.is_first)) if has_files else None,
+            edges_on_disk=plan.edges_on_disk,
+            tools=tools,
+            close_executor=sorting.close,
             buffer=held.enter_context(PartitionBuffer(store, layout, slots)),
             edges=edges,
             folder=folder,
@@ -177,16 +190,34 @@ def _make_trainer(parts: EmbeddingParts, slots: HostSlots | DeviceSlots, relatio
     return DeviceTrainer(parts, slots, relations, DeviceCopies(slots.values.device))
 
 
+def _executor(context: RunContext, config: EmbedConfig, budget: Budget, engine: Engine) -> Executor:
+    """Return where edges are sorted. Raises ConfigError for an executor next to several ranks, one of which sorts."""
+    if not context.group.is_alone and (context.executor or context.workers is not None):
+        flag = f"--executor {context.executor}" if context.executor else f"--workers {context.workers}"
+        raise ConfigError(
+            f"{flag}: {context.group.ranks.count} processes train together, and one of them sorts the edges: remove "
+            f"it, or train in one process"
+        )
+    return open_executor(
+        context.executor,
+        context.workers,
+        threads=max(config.threads, context.workers or 1),
+        memory_bytes=budget.total_bytes,
+        engine=engine,
+    )
+
+
 def _plan(
-    dataset: Dataset, config: EmbedConfig, budget: Budget, group: Group, device: torch.device | None
+    dataset: Dataset, config: EmbedConfig, budget: Budget, group: Group, device: torch.device | None, sorters: int
 ) -> EmbedPlan:
     """Plan a run, with its predicted cost. All ranks measure at once, as they train.
 
     config: of a rank.
     budget: of this machine.
     device: where it trains; None: in memory.
+    sorters: processes of this machine that sort edges.
     """
-    ranks, size = group.ranks, embed_size(dataset, config)
+    ranks, size = group.ranks, embed_size(dataset, config, sorters)
     plan = plan_embedding(config, size, budget, ranks)
     model = remembered_model(dataset.path, choose_engine(config.engine)[0])
     with batch_errors(device, config):
@@ -216,10 +247,13 @@ def _begin(
     plan: EmbedPlan,
     folder: EmbeddingFolder,
     store: PartitionStore,
-    edges: EdgeParts,
+    files_bytes: int,
     commit: Commit | None,
 ) -> WarmStart | None:
-    """Create the folder, unless its run is resumed; return the embeddings to start from, if another run has them."""
+    """Create the folder, unless its run is resumed; return the embeddings to start from, if another run has them.
+
+    files_bytes: disk space of sorted edges.
+    """
     warm_start = None
     is_first = context.group.ranks.is_first
     if commit is None:
@@ -228,7 +262,7 @@ def _begin(
             share = f"{warm_start.num_kept:,} of {embedded_nodes(context.dataset).num_nodes:,} nodes"
             context.callback.announced(f"Warm start: {share} initialised from {config.warm_start}")
         if is_first:
-            store.require_room(edges_bytes(edges.num_train, edges.num_relations > 0) if plan.edges_on_disk else 0)
+            store.require_room(files_bytes)
     if is_first:
         if not context.resume:
             folder.start(EMBEDDING, config, context.dataset)
