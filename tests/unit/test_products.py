@@ -8,6 +8,7 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from diskhop.nn.matmul import choice as matmul
 from diskhop.nn.matmul.backends import BACKENDS, Blas
 from diskhop.nn.matmul.choice import PREFERENCE, MatmulChoice, bfloat16_ratio, choose_matmul, fastest_products, prefer
 from diskhop.nn.matmul.placed import PlacedRows
-from diskhop.nn.matmul.products import PRECISIONS, Linear, Products, require_products
+from diskhop.nn.matmul.products import PRECISIONS, Linear, Products, require_products, sample_operands
 from diskhop.nn.matmul.rectifier import Rectifier
 from diskhop.system.machine_cache import machine_cache_path
 
@@ -249,6 +250,22 @@ def test_the_choice_is_measured_once_and_remembered(precision: str, monkeypatch:
     assert choice.backend in choice.seconds
     monkeypatch.setattr(matmul, "_measure", lambda _: pytest.fail("measured again"))
     assert choose_matmul(precision) == choice
+
+
+def test_what_is_far_slower_is_measured_on_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Blas):
+        def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+            rows.append(len(x))
+            time.sleep(0.05)
+            super().multiply(x, weight, bias, out)
+
+    rows: list[int] = []
+    operands = sample_operands(8192, 8, torch.float32)
+    candidates = {name: Products(name, "float32") for name in ("mkl", "blas")}
+    monkeypatch.setitem(BACKENDS, "blas", Slow())
+    seconds = matmul._time(candidates, operands)
+    assert max(rows) == 1024
+    assert 8 * 0.05 <= seconds["blas"] > matmul._FAR_SLOWER * seconds["mkl"]
 
 
 @pytest.fixture
