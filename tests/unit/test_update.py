@@ -236,3 +236,34 @@ def test_the_command_says_what_changed(
     assert run_command(["update", str(graph), str(tmp_path / "nowhere")]) == 2
     assert "does not exist" in capsys.readouterr().err
     assert run_command(["compact", str(graph), "--json"]) == 0
+
+
+def test_a_table_given_alone_has_what_its_name_says(tmp_path: Path, graph: Path, tables: Tables) -> None:
+    pair = (int(tables.edges["source"][0]), int(tables.edges["target"][0]))
+    generator = np.random.default_rng(2)
+    change = Change(draw_edges(generator, IDS, 0), [pair], draw_nodes(generator, np.array([4])))
+    delta = change.write(tmp_path / "delta")
+    before = open_dataset(graph).num_edges
+    assert update(graph, delta / "removed-edges.parquet", OPTIONS).num_edges < before
+    assert update(graph, delta / "nodes.parquet", ImportOptions()).num_nodes == len(IDS) + 1
+
+
+def test_labels_follow_the_names_of_classes(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "edges.csv").write_text("source,target\n0,1\n1,2\n2,0\n")
+    (source / "nodes.csv").write_text("id,label\n0,cat\n1,dog\n2,cat\n")
+    graph = import_tables(source, tmp_path / "graph", ImportOptions(label=("label",))).path
+    delta = tmp_path / "nodes.csv"
+    delta.write_text("id,label\n0,dog\n")
+    assert update(graph, delta, ImportOptions()).labels.tolist() == [1, 1, 0]
+    delta.write_text("id,label\n0,3\n")
+    with pytest.raises(SourceError, match="label 3 has no name, and the 2 classes of the graph have"):
+        update(graph, delta, ImportOptions())
+
+
+def test_options_of_nodes_need_a_table_of_nodes(tmp_path: Path, graph: Path) -> None:
+    edges = tmp_path / "edges.csv"
+    edges.write_text("source,target,amount\n7,3,1\n")
+    with pytest.raises(SourceError, match="has no table of nodes, which --features is for; remove it"):
+        diskhop.update(graph, edges, features=("f0",), undirected=False)

@@ -38,7 +38,7 @@ def update(
         diskhop.update("graph", "2024-05-01")      # edges.parquet, removed-edges.parquet, nodes.parquet
 
     dataset: open, or its folder. An open one keeps its generation, whose files stay until the next update.
-    delta: a folder with tables of edges to add, edges to remove, and nodes; or a file of edges to add. See the guide to
+    delta: a folder with tables of edges to add, edges to remove, and nodes; or one of these tables. See the guide to
         updating.
     progress: called with a stage, and what is done of it and in total.
     on_decisions: called with what was decided about the tables before they are read.

@@ -25,7 +25,7 @@ def update_command(
         Path,
         typer.Argument(
             metavar="DELTA",
-            help="A folder with edges, removed-edges and nodes (.parquet or .csv), or a file of edges to add.",
+            help="A folder with edges, removed-edges and nodes (.parquet or .csv), or one of these files.",
         ),
     ],
     *,

@@ -28,6 +28,7 @@ from diskhop.dataset.manifest import (
 from diskhop.dataset.name_lines import to_lines
 from diskhop.errors import SourceError
 from diskhop.importing.source import Column
+from diskhop.importing.tables.labels import CLASS_NAMES
 from diskhop.importing.tables.source import NAMES
 from diskhop.importing.tools import ImportTools
 from diskhop.runtime.progress import tracked
@@ -120,6 +121,12 @@ class NodeUpdate:
     def _count_classes(self, info: LabelInfo, used: set[int], labels: Column) -> None:
         """Raise the number of classes to that of the labels; a label far beyond is a mistake, as in an import."""
         num_classes = max(info.num_classes, max(used, default=-1) + 1)
+        names = self._new.dataset.names(CLASS_NAMES)
+        if names is not None and num_classes > len(names):
+            raise SourceError(
+                f"{labels.where}: label {num_classes - 1} has no name, and the {len(names)} classes of the graph have; "
+                "give a name, or import the whole graph again, which numbers classes by name"
+            )
         if num_classes > 2 * (info.num_classes + len(used)):
             raise SourceError(
                 f"{labels.where}: label {num_classes - 1} is out of range: the graph has {info.num_classes} classes; "

@@ -59,6 +59,9 @@ class DeltaTables:
         self._source, self._dataset = source, dataset
         self._nodes, self._edges = dataset.only_nodes, dataset.only_edges
         files = _find_files(source)
+        unused = [name for name in ("id", "features", "label", "split") if getattr(options, name) is not None]
+        if unused and NODES not in files:
+            raise SourceError(f"{source}: has no table of nodes, which --{unused[0]} is for; remove it")
         with Duck(_LOOKING_BYTES, 1, Path(tempfile.gettempdir())) as duck:
             self._tables = {
                 what: open_table(_shown(source, paths), what, tuple(map(SourceFile.of, paths)), options, duck)
@@ -175,6 +178,10 @@ class DeltaTables:
         given = [name for name in own if name in table.columns]
         for name in given:
             require_scalar(table.shown, name, own[name], "nodes")
+        texts = [name for name in table.columns if role_of(name) == "label"]
+        if options.label is None and len(texts) == 1 and self._dataset.names(CLASS_NAMES) is not None:
+            # An import takes texts of that name for what to call the nodes; here classes are known to have names.
+            options = replace(options, label=(texts[0],))
         roles = NodeRoles.find(table, replace(options, node_attributes=tuple(given) or None))
         nodes, path = self._nodes, self._dataset.path
         for what, has, columns, option in (
@@ -317,24 +324,29 @@ def _find_files(source: Path) -> dict[str, tuple[Path, ...]]:
                 raise SourceError(
                     f"{source}: is no table of edges; give a .parquet or .csv file, or a folder of tables"
                 )
-            return {EDGES: (source,)}
+            return {_content_of(source, source.name): (source,)}
     listed = find_files(source)
     found: dict[str, list[Path]] = {NODES: [], EDGES: [], REMOVED: []}
     for path in sorted((*listed.edges, *listed.nodes)):
-        name = str(path.relative_to(source))
-        is_removed = bool(_REMOVED_WORDS & set(re.findall(r"[a-z]+", name.lower())))
-        what = NODES if what_of(name) == NODES else REMOVED if is_removed else EDGES
-        if what == NODES and is_removed:
-            raise SourceError(
-                f"{path}: nodes cannot be removed, since all that come after would get other numbers; remove their "
-                "edges, or import the whole graph again"
-            )
-        found[what].append(path)
+        found[_content_of(path, str(path.relative_to(source)))].append(path)
     if not listed.edges:
         raise SourceError(
             f"{source}: has no edges.parquet, removed-edges.parquet or nodes.parquet (or .csv, or folders); add one"
         )
     return {what: tuple(paths) for what, paths in found.items() if paths}
+
+
+def _content_of(path: Path, name: str) -> str:
+    """Return what a table has, by its name. Raises SourceError for nodes to remove."""
+    is_removed = bool(_REMOVED_WORDS & set(re.findall(r"[a-z]+", name.lower())))
+    if what_of(name) != NODES:
+        return REMOVED if is_removed else EDGES
+    if is_removed:
+        raise SourceError(
+            f"{path}: nodes cannot be removed, since all that come after would get other numbers; remove their "
+            "edges, or import the whole graph again"
+        )
+    return NODES
 
 
 def _shown(source: Path, paths: Sequence[Path]) -> Path:
