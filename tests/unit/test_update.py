@@ -256,7 +256,9 @@ def test_labels_follow_the_names_of_classes(tmp_path: Path) -> None:
     graph = import_tables(source, tmp_path / "graph", ImportOptions(label=("label",))).path
     delta = tmp_path / "nodes.csv"
     delta.write_text("id,label\n0,dog\n")
-    assert update(graph, delta, ImportOptions()).labels.tolist() == [1, 1, 0]
+    labels = update(graph, delta, ImportOptions()).labels
+    assert labels is not None
+    assert labels.tolist() == [1, 1, 0]
     delta.write_text("id,label\n0,3\n")
     with pytest.raises(SourceError, match="label 3 has no name, and the 2 classes of the graph have"):
         update(graph, delta, ImportOptions())
