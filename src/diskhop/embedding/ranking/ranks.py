@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 HITS_AT = (1, 3, 10)
+_MOST_FLOATS = 1 << 16
 # Rank from the number of candidates above and the number of ties. Among ties, the edge is in the middle (realistic),
 # first (optimistic) or last (pessimistic).
 TIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -61,8 +63,10 @@ def summarize_ranks(ranks: list[Ranks], ties: str) -> Mapping[str, float]:
     above, tied, candidates = (torch.cat([getattr(each, name) for each in ranks]) for name in Ranks.__slots__)
     positions = TIES[ties](above, tied)
     below = candidates - above - tied.double() / 2
+    # A few at a time: as Python's floats all would take four times their memory.
+    reciprocals = chain.from_iterable(part.tolist() for part in positions.reciprocal().split(_MOST_FLOATS))
     return {
-        "mrr": math.fsum(positions.reciprocal().tolist()) / max(1, len(positions)),
+        "mrr": math.fsum(reciprocals) / max(1, len(positions)),
         "mean_rank": float(positions.mean()),
         **{f"hits_at_{k}": float((positions <= k).double().mean()) for k in HITS_AT},
         "auc": float((below.sum() / candidates.sum()) if candidates.sum() else 1.0),
