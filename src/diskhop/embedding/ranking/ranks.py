@@ -64,7 +64,7 @@ def summarize_ranks(ranks: list[Ranks], ties: str) -> Mapping[str, float]:
     positions = TIES[ties](above, tied)
     below = candidates - above - tied.double() / 2
     # A few at a time: as Python's floats all would take four times their memory.
-    reciprocals = chain.from_iterable(part.tolist() for part in positions.reciprocal().split(_MOST_FLOATS))
+    reciprocals = chain.from_iterable(part.tolist() for part in torch.split(positions.reciprocal(), _MOST_FLOATS))
     return {
         "mrr": math.fsum(reciprocals) / max(1, len(positions)),
         "mean_rank": float(positions.mean()),
