@@ -30,7 +30,7 @@ from turns import peak_rss_bytes
 
 MOST_RATIO = 0.1
 NUM_NODES, NUM_EDGES, DIM = 4_000_000, 60_000_000, 128
-QUICK_SHARE = 10
+QUICK_SHARE = 60
 _MEMORY_BYTES = 2_000_000_000
 
 
@@ -101,8 +101,12 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="diskhop-bench-") as name:
         folder = Path(name)
+        print("drawing the graph and its delta ...", flush=True)
         prepare(folder, QUICK_SHARE if arguments.quick else 1)
-        results = {kind: take_turn(kind, folder) for kind in ("import", "update")}
+        results = {}
+        for kind in ("import", "update"):
+            print(f"{kind} ...", flush=True)
+            results[kind] = take_turn(kind, folder)
     for kind, turn in results.items():
         print(
             f"{kind:8}{turn['seconds']:8.2f} s{turn['read'] / 1e6:10,.0f} MB read{turn['written'] / 1e6:10,.0f} MB "

@@ -93,7 +93,7 @@ def cases(draw: st.DrawFn) -> tuple[Tables, list[Change], ImportOptions]:
     return tables, changes, options
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=1, deadline=None)
 @given(case=cases())
 def test_an_update_is_an_import_of_the_whole(
     tmp_path_factory: pytest.TempPathFactory, case: tuple[Tables, list[Change], ImportOptions]

@@ -25,7 +25,7 @@ from diskhop.dataset.manifest import CLASSES, VALUES, NodeType
 from diskhop.dataset.sort.hot_order import RenumberedEdges, find_hot_order
 from diskhop.dataset.sort.moved_rows import RowMover
 from diskhop.dataset.verify import verify
-from diskhop.errors import FormatError
+from diskhop.errors import BusyError, FormatError
 from diskhop.importing.edge_attributes import EdgeAttributeWriter
 from diskhop.importing.source import SourceAttribute, SourceEdges
 from diskhop.importing.tools import ImportLimits, ImportTools
@@ -64,12 +64,16 @@ def compact_dataset(
     budget, threads = budget or Budget(default_memory_bytes()), threads or default_threads()
     with WorkFolder(path, injector) as lock:
         lock.lock()
+        # Only now: another update may just have ended.
+        dataset = open_dataset(path)
+        require_plain(dataset)
         remove_leftovers(dataset, injector)
     options: dict[str, Any] = {"name": dataset.name, "engine": engine, "budget": budget, "threads": threads}
     options |= {"origin": str(path), "injector": injector, "progress": progress, "overwrite": True}
     if dataset.order != "hot":
         extended = ExtendedDataset(path, **options)
         with extended:
+            _lock_same(extended, dataset)
             extended.add_dataset(dataset)
             return extended.finish()
     damages = verify(path, progress)
@@ -77,11 +81,19 @@ def compact_dataset(
         raise FormatError(f"{path}: {damages[0]}; import the graph again, or copy the dataset again")
     limits = limits or ImportLimits()
     with DatasetBuilder(path, sort_limits=limits.sort, **options) as builder, ExitStack() as held:
+        _lock_same(builder, dataset)
         builder.require_space(sum(entry.num_bytes for entry in dataset.manifest.files.values()))
         tools = TaskTools(engine, injector)
         work = ImportTools(builder.work, tools, budget, threads, progress, held, limits=limits)
         _HotCopy(dataset, builder, work).write()
         return builder.finish()
+
+
+def _lock_same(builder: DatasetBuilder, dataset: Dataset) -> None:
+    """Keep updates out until the builder ends. Raises BusyError if the dataset was updated since it was opened."""
+    builder.work.lock()
+    if open_dataset(dataset.path).hash != dataset.hash:
+        raise BusyError(f"{dataset.path}: was changed in the meantime; run the same command again")
 
 
 class _HotCopy:

@@ -29,6 +29,7 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.files import read_blocks
 from diskhop.dataset.manifest import CHECKSUMS_NAME, MANIFEST_NAME, Manifest, content_folder
 from diskhop.dataset.manifest_file import parse_manifest
+from diskhop.errors import FormatError, WriteError
 from diskhop.io.atomic import (
     Injector,
     announce,
@@ -71,8 +72,9 @@ class NewGeneration:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._is_published:
-            with suppress(OSError):
-                remove_leftovers(self.dataset, self._injector)
+            # As the manifest on the disk says: its rename may have happened although the change failed afterwards.
+            with suppress(OSError, FormatError):
+                remove_leftovers(open_dataset(self.dataset.path), self._injector)
 
     def share(self, relative: str) -> None:
         """Take over a file as it is."""
@@ -88,7 +90,7 @@ class NewGeneration:
             last = np.frombuffer(file.read(sums.num_bytes % BLOCK_BYTES), np.uint8)
         if len(last) and digest_bytes(last) != sums.blocks[-1]:
             raise damaged(old_path)
-        if self._has_foreign_links(relative) or not self._link(old_path, path):
+        if has_foreign_links(self.dataset, relative) or not self._link(old_path, path):
             self.files.write(relative, read_blocks(old_path, sums.num_bytes))
             if self.files.sums(relative).digest != sums.digest:
                 raise damaged(old_path)
@@ -114,7 +116,8 @@ class NewGeneration:
     def publish(self, manifest: Manifest) -> Dataset:
         """Make this generation the dataset's, and open it. manifest: the content, without files and generation.
 
-        Raises FormatError, and changes nothing, if the manifest would be invalid.
+        Raises FormatError, and changes nothing, if the manifest would be invalid. A WriteError says if the dataset is
+        the new generation all the same.
         """
         checksums = self.files.write_checksums()
         manifest = replace(manifest, files=self.files.entries(), checksums=checksums, generation=self.number)
@@ -123,10 +126,21 @@ class NewGeneration:
         for directory, _, _ in os.walk(self._folder, topdown=False):
             sync_directory(Path(directory), self._injector)
         sync_directory(self.dataset.path, self._injector)
-        write_file(self.dataset.path / MANIFEST_NAME, content, self._injector)
+        path = self.dataset.path
+        try:
+            write_file(path / MANIFEST_NAME, content, self._injector)
+        except OSError as error:
+            if open_dataset(path).manifest.generation == self.number:
+                raise WriteError(
+                    f"{path}: the update is applied, but may be undone by a power failure ({error}); do not apply it "
+                    f"again while 'diskhop inspect' shows generation {self.number}"
+                ) from error
+            raise
         self._is_published = True
-        updated = open_dataset(self.dataset.path)
-        remove_leftovers(updated, self._injector)
+        updated = open_dataset(path)
+        # What cannot be removed now is removed by the next update; an error would say that this one failed.
+        with suppress(OSError):
+            remove_leftovers(updated, self._injector)
         return updated
 
     def _link(self, old: Path, path: Path) -> bool:
@@ -141,15 +155,6 @@ class NewGeneration:
                     raise
                 return False
         return True
-
-    def _has_foreign_links(self, relative: str) -> bool:
-        """Check whether something else than a generation of this dataset has a name for a file."""
-        status = (self.dataset.content / relative).stat()
-        own = 0
-        for folder in (self.dataset.path, *_folders(self.dataset.path).values()):
-            with suppress(OSError):
-                own += os.path.samestat((folder / relative).stat(), status)
-        return status.st_nlink > own
 
 
 def remove_leftovers(dataset: Dataset, injector: Injector | None) -> None:
@@ -170,15 +175,21 @@ def remove_leftovers(dataset: Dataset, injector: Injector | None) -> None:
                 (path / CHECKSUMS_NAME).unlink()
         for relative, entry in dataset.manifest.files.items():
             table = dataset.content / relative
-            if relative.endswith("/features.bin") and table.stat().st_size > entry.num_bytes and _is_alone(table, path):
+            is_longer = relative.endswith("/features.bin") and table.stat().st_size > entry.num_bytes
+            # A longer one may be another dataset's.
+            if is_longer and not has_foreign_links(dataset, relative):
                 announce(injector, "write", table)
                 os.truncate(table, entry.num_bytes)
 
 
-def _is_alone(table: Path, path: Path) -> bool:
-    """Check that a table has no names outside of the generations: a longer one may be another dataset's."""
-    own = 1 + len(_folders(path))
-    return table.stat().st_nlink <= own
+def has_foreign_links(dataset: Dataset, relative: str) -> bool:
+    """Check whether something else than a generation of a dataset has a name for one of its files."""
+    status = (dataset.content / relative).stat()
+    own = 0
+    for folder in (dataset.path, *_folders(dataset.path).values()):
+        with suppress(OSError):
+            own += os.path.samestat((folder / relative).stat(), status)
+    return status.st_nlink > own
 
 
 def _folders(path: Path) -> dict[int, Path]:

@@ -7,7 +7,7 @@ is the dataset's until the new one is durable, and its files stay until the next
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,8 @@ def update_dataset(
     Other arguments are those of import_graph(); see importing/run.py.
 
     Raises SourceError for a delta that breaks a rule, ConfigError for a dataset that cannot be updated, BudgetError,
-    DestinationError for a full disk. The dataset is then as it was.
+    DestinationError for a full disk. The dataset is then as it was, but where a WriteError says that the update is
+    applied.
     """
     options, progress = options or ImportOptions(), progress or silent
     budget = budget or Budget(default_memory_bytes())
@@ -117,7 +118,9 @@ def update_dataset(
                 names=nodes.num_names,
             )
             updated = new.publish(manifest)
-        folder.remove()
+        # The update is durable: an error would say that it failed. The next one removes the folder.
+        with suppress(OSError):
+            folder.remove()
     if on_facts is not None:
         on_facts(
             {
