@@ -1,9 +1,9 @@
-"""Training with Hugging Face's accelerate: any device, any number of processes.
+"""Training with Hugging Face's accelerate, on the device that it chooses.
 
     pip install accelerate
-    python examples/accelerate_nodes.py DATASET      (or: accelerate launch examples/accelerate_nodes.py DATASET)
+    python examples/accelerate_nodes.py DATASET
 
-The loader is not prepared: it shares out batches among the processes itself, and keeps one copy of the data.
+The loader is not prepared: in a group of processes it shares out batches itself.
 """
 
 import sys
@@ -25,7 +25,7 @@ test_loader = diskhop.NeighborLoader(dataset, [10, 5], "test", **options)
 
 model = GraphSAGE(dataset.feature_dim, 64, num_layers=2, out_channels=dataset.num_classes, dropout=0.3)
 model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters(), lr=0.01))
-for _ in range(5):
+for _ in range(10):
     model.train()
     for batch in train_loader:
         batch = batch.to(accelerator.device)

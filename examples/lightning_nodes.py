@@ -44,7 +44,7 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
 dataset = diskhop.open_dataset(sys.argv[1])
 data = NodeData(dataset, [10, 5], batch_size=100, memory="200MB")
 trainer = lightning.Trainer(
-    max_epochs=5,
+    max_epochs=10,
     accelerator="cpu",
     logger=False,
     enable_progress_bar=False,

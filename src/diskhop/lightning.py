@@ -31,8 +31,8 @@ class NodeData(LightningDataModule):  # type: ignore[misc]
     """Loaders of sampled neighbourhoods for training, validation, test and prediction, with one set of options.
 
     A checkpoint of Lightning has the position of training, so that `trainer.fit(..., ckpt_path=...)` resumes with the
-    batches that were left, inside an epoch too, and later epochs are those of a run without an interruption. In the
-    `ddp` strategy the processes share out the batches of each pass, and have one copy of resident data per machine.
+    batches that were left, inside an epoch too, and later epochs are those of a run without an interruption. It is
+    for one process.
 
     data: a Dataset or its path.
     num_neighbors: neighbours drawn per hop, -1 for all.

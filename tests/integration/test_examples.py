@@ -33,6 +33,7 @@ def test_examples_are_short_and_listed(name: str) -> None:
     assert f"examples/{name}.py" in (EXAMPLES.parent / "docs" / "guides" / "other-tools.md").read_text()
 
 
+@pytest.mark.slow
 def test_explain_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = run_example("explain_nodes", tmp_path, monkeypatch)
     explanation, batch = names["result"], names["batch"]
