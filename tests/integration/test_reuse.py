@@ -151,7 +151,7 @@ def test_resuming_ends_with_the_bytes_of_a_run_never_stopped(dataset: Dataset, t
     assert len(losses(tmp_path / "stopped")) == 2
     train(out=tmp_path / "stopped", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
-    with pytest.raises(ConfigError, match="--resume needs the same options; remove --reuse, or"):
+    with pytest.raises(ConfigError, match="--reuse is True in the run, not False; remove --reuse, or"):
         train(out=tmp_path / "stopped", resume=True, reuse=False)
 
 

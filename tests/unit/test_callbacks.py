@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -19,6 +20,8 @@ from diskhop.runs.choices import Resolved
 from diskhop.runs.source import RunSource
 from diskhop.ui.progress import MinuteLines, StageProgress, stage_progress
 
+# The module: the package has the function under the same name.
+api_pack = importlib.import_module("diskhop.api.pack")
 RESULT = {"epochs": [{"epoch": 0}], "test": {"accuracy": 0.5, "protocol": {"sides": "both"}}}
 
 
@@ -173,6 +176,31 @@ def test_every_callback_hears_of_the_error_that_the_caller_gets(
     assert [each.errors for each in callbacks] == [[told.value], [told.value]]
     if "failed" in methods:
         assert told.value.__notes__ == ["Broken.failed: OSError: gone"]
+
+
+class Told(Callback):
+    """Keeps what it was told at the end."""
+
+    def __init__(self) -> None:
+        self.ends: list[Any] = []
+
+    def finished(self, result: Any) -> None:
+        self.ends.append(result)
+
+    def failed(self, error: BaseException) -> None:
+        self.ends.append(error)
+
+
+def test_packing_ends_for_its_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [{"stage": "pack", "seconds": 1.0}]
+    monkeypatch.setattr(api_pack, "pack_epochs", lambda *_args, **_options: SimpleNamespace(steps=steps))
+    done, stopped = Told(), Told()
+    diskhop.pack("graph", callbacks=[done])
+    assert done.ends == [{"epochs": [], "preparation": steps}]
+    monkeypatch.setattr(api_pack, "pack_epochs", lambda *_args, **_options: fails())
+    with pytest.raises(ConfigError) as told:
+        diskhop.pack("graph", callbacks=[stopped])
+    assert stopped.ends == [told.value]
 
 
 @pytest.mark.parametrize(("name", "extra"), [("MLflowCallback", "mlflow"), ("WandbCallback", "wandb")])

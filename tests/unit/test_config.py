@@ -12,6 +12,7 @@ import pytest
 
 from diskhop.config.node_kinds import KINDS
 from diskhop.config.options import check_options, differing_options, dump_config, load_config, options_of
+from diskhop.config.parse import absolute_path, resolved_path
 from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
 from diskhop.errors import ConfigError
 from diskhop.nn.models import HOP_MODELS, LAYERS, config_kind
@@ -209,3 +210,8 @@ def text_of(preset: str) -> str:
 def test_an_unknown_preset_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=f"unknown preset 'coral' .*'cora'.*{', '.join(list_presets(PRESETS))}"):
         load_preset("coral")
+
+
+def test_an_empty_path_is_not_given() -> None:
+    assert absolute_path("") == resolved_path("") == ""
+    assert absolute_path("scratch") == str(Path.cwd() / "scratch")

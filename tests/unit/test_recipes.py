@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from diskhop.errors import ReadError
+from diskhop.config.options import dump_config, load_config
+from diskhop.config.train import SampledConfig
+from diskhop.errors import ConfigError, ReadError
+from diskhop.runs.folder import require_same_run
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.graph_facts import GraphFacts, read_facts
 from diskhop.runs.nodes.recipes import choose_defaults
+from diskhop.runs.source import find_run_source
 from tests.batched import build_graph
 from tests.graphs import make_dataset
 
@@ -107,3 +111,34 @@ def test_given_options_win_and_chosen_ones_go_with_them(
     dataset = make_dataset(tmp_path / "graph", num_nodes=300, num_edges=900, dim=4)
     config = resolve_config(dataset, given).config
     assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_a_repeated_run_reads_no_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = make_dataset(tmp_path / "graph", num_nodes=300, num_edges=900, dim=4)
+    config = resolve_config(dataset, {"model": "gcn"}).config
+    monkeypatch.setattr("diskhop.runs.nodes.defaults.read_facts", lambda *_: pytest.fail("facts were read"))
+    assert resolve_config(dataset, asdict(config)).config == config
+
+
+def test_a_run_from_before_an_option_goes_on_as_it_was(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "graph", num_nodes=300, num_edges=900, dim=4)
+    chosen = resolve_config(dataset, {"model": "gcn"}).config
+    assert isinstance(chosen, SampledConfig)
+    assert chosen.self_term, "the default of today"
+    path = tmp_path / "run" / "config.toml"
+    path.parent.mkdir()
+    lines = dump_config(chosen, "node", str(dataset.path), dataset.hash).splitlines()
+    path.write_text("\n".join(line for line in lines if not line.startswith("self_term")))
+    kinds = {"node": SampledConfig}
+    for place in ({"out": path.parent, "resume": True}, {"config": path}):
+        source = find_run_source(dataset, {}, kinds, **place)
+        resumed = resolve_config(source.dataset, source.options).config
+        assert resumed == replace(chosen, self_term=False)
+    saved = load_config(path, (SampledConfig,))
+    require_same_run(path, saved, resumed, dataset)
+    message = "--self-term is False in the run, not True; remove --self-term, or name a new folder with --out"
+    with pytest.raises(ConfigError, match=message):
+        require_same_run(path, saved, chosen, dataset)
+    path.write_text(path.read_text().replace('kind = "node"', ""))
+    source = find_run_source(dataset, {}, kinds, config=path)
+    assert "self_term" not in source.options, "a file of one's own leaves options to be chosen"

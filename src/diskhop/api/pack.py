@@ -12,7 +12,7 @@ from diskhop.config.words import takes_words
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.pipeline.pack_ahead import Packed
-from diskhop.runs.callbacks import Callback
+from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.nodes.pack_samples import pack_samples
 from diskhop.runs.nodes.packing import pack as pack_epochs
 
@@ -46,21 +46,29 @@ def pack(
     samples: pack batches that were sampled elsewhere: a folder with a .npz file each, with seeds, nodes and edge_index;
         PackedLoader delivers them.
     executor, workers: where epochs are packed, as --executor; see runtime/executors.py.
-    callbacks: hear of the work; see Callback.
+    callbacks: hear of the work; see Callback. finished() gets the steps as `preparation`, and no epochs.
 
     An interrupted call resumes with the same options. Raises SourceError for samples, ConfigError, BudgetError;
     DestinationError for a full disk.
     """
     path = dataset if isinstance(dataset, Dataset) else Path(dataset)
-    if samples is None:
-        file = None if config is None else Path(config)
-        return pack_epochs(
-            path, preset=preset, config=file, executor=executor, workers=workers, callbacks=callbacks, **options
-        )
-    chosen = {"--preset": preset, "--config": config, "--executor": executor or None, "--workers": workers}
-    _require_samples_alone(chosen, options)
-    arguments = {_WITH_SAMPLES[name]: value for name, value in options.items()}
-    return pack_samples(path, samples, callbacks=callbacks, **arguments)
+    callback = Callbacks(callbacks)
+    try:
+        if samples is None:
+            file = None if config is None else Path(config)
+            packed = pack_epochs(
+                path, preset=preset, config=file, executor=executor, workers=workers, callbacks=callbacks, **options
+            )
+        else:
+            chosen = {"--preset": preset, "--config": config, "--executor": executor or None, "--workers": workers}
+            _require_samples_alone(chosen, options)
+            arguments = {_WITH_SAMPLES[name]: value for name, value in options.items()}
+            packed = pack_samples(path, samples, callbacks=callbacks, **arguments)
+        callback.finished({"epochs": [], "preparation": packed.steps})
+    except BaseException as error:
+        callback.failed(error)
+        raise
+    return packed
 
 
 def _require_samples_alone(chosen: dict[str, Any], options: dict[str, Any]) -> None:

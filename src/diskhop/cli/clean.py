@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def clean(
     dataset: DatasetPath,
     scratch: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="DIR",
             help="The --scratch folder of runs, whatever their dataset; by default DATASET/derived.",

@@ -130,6 +130,7 @@ class EmbedConfig:
         "only at the end.",
         rule=interval_of("states"),
         may_change=True,
+        before=DEFAULT_INTERVAL,
     )
     evaluate: bool = like(TrainConfig, "evaluate", True)
     eval_every: int = like(TrainConfig, "eval_every", 1)

@@ -60,6 +60,7 @@ class OptionField:
     metavar: what the help calls a value; "": by type.
     shown: the default in words; "": the default itself.
     may_change: a resumed run may have another value.
+    before: what runs did that were saved before there was the option; MISSING: it has always been there.
     """
 
     name: str
@@ -74,6 +75,7 @@ class OptionField:
     metavar: str = ""
     shown: str = ""
     may_change: bool = False
+    before: Any
 
     @property
     def main_flag(self) -> str:
@@ -127,11 +129,12 @@ def option(
     metavar: str = "",
     shown: str = "",
     may_change: bool = False,
+    before: Any = MISSING,
 ) -> Any:
     """Declare an option of a run as a dataclass field; OptionField describes the arguments."""
     assert panel in PANELS
     declared: dict[str, Any] = {"help": help, "rule": rule, "flag": flag, "parse": parse, "panel": panel}
-    declared |= {"metavar": metavar, "shown": shown, "may_change": may_change}
+    declared |= {"metavar": metavar, "shown": shown, "may_change": may_change, "before": before}
     return field(default=default, metadata={_KEY: declared})
 
 
@@ -153,7 +156,7 @@ def option_fields(kind: type[Any]) -> Mapping[str, OptionField]:
 def _option_field(declared: Any, hint: Any) -> OptionField:
     if NoneType in get_args(hint):
         hint = next(each for each in get_args(hint) if each is not NoneType)
-    facts = {"flag": "", "rule": None, **declared.metadata.get(_KEY, {})}
+    facts = {"flag": "", "rule": None, "before": MISSING, **declared.metadata.get(_KEY, {})}
     if get_origin(hint) is Literal:
         facts["rule"], hint = one_of(get_args(hint)), str
     words = declared.name.replace("_", "-")
@@ -236,6 +239,12 @@ def load_config(path: Path, kinds: Sequence[type[Any]]) -> SavedRun:
 def dump_config(config: Any, kind: str, dataset: str, dataset_hash: str) -> str:
     """Write a configuration as TOML that repeats a run of this kind exactly."""
     return tomli_w.dumps({"kind": kind, "dataset": dataset, "dataset_hash": dataset_hash, **asdict(config)})
+
+
+def with_later_options(saved: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """Return the options of a saved run, with what it did where there was no option yet."""
+    later = {name: each.before for name, each in option_fields(kind).items() if each.before is not MISSING}
+    return {**later, **saved}
 
 
 def options_of(kind: type[Any]) -> list[str]:

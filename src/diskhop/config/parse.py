@@ -34,10 +34,10 @@ def parse_words(text: str) -> tuple[str, ...]:
 
 
 def absolute_path(text: str) -> str:
-    """Make a path absolute: a run that is repeated may start in another folder."""
-    return str(Path(text).absolute())
+    """Make a path absolute: a run that is repeated may start in another folder. An empty text is not given."""
+    return str(Path(text).absolute()) if text else ""
 
 
 def resolved_path(text: str) -> str:
-    """Make a path absolute, links followed."""
-    return str(Path(text).resolve())
+    """Make a path absolute, links followed. An empty text is not given."""
+    return str(Path(text).resolve()) if text else ""

@@ -187,6 +187,7 @@ class TrainConfig(LearningConfig):
         panel="Storage",
         metavar="TIME",
         may_change=True,
+        before=DEFAULT_INTERVAL,
     )
     precision: str = option("float32", help="Precision of linear layers: float32 or bfloat16.", panel="Advanced")
     matmul: str = option(
@@ -283,6 +284,7 @@ class SampledConfig(TrainConfig):
         help="Add a linear map of each layer's input before its norm (gcn, gat; sage has one).",
         panel="Model",
         shown="what suits the graph",
+        before=False,
     )
     sampler: str = option(
         NEIGHBOR,

@@ -16,7 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from diskhop.config.options import SavedRun, differing_options, dump_config, load_config, option_fields, options_of
+from diskhop.config.options import (
+    SavedRun,
+    differing_options,
+    dump_config,
+    load_config,
+    option_fields,
+    options_of,
+    spell,
+    with_later_options,
+)
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
@@ -187,20 +196,25 @@ def require_same_dataset(config_path: Path, dataset_hash: str, dataset: Dataset)
 def require_same_run(config_path: Path, saved: SavedRun, config: Any, dataset: Dataset) -> None:
     """Refuse to resume a run of another dataset or with other options than this configuration."""
     require_same_dataset(config_path, saved.dataset_hash, dataset)
+    options = with_later_options(saved.options, type(config))
     missing = [] if read_kind(config_path) else ["kind"]
-    missing += [name for name in options_of(type(config)) if name not in saved.options]
+    missing += [name for name in options_of(type(config)) if name not in options]
     if missing:
         raise ConfigError(
             f"{config_path}: --resume needs every option of the run, but {', '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing; put the line back, or train into a new folder"
         )
-    different = differing_options(saved.options, config)
+    different = differing_options(options, config)
     if different:
         fields = option_fields(type(config))
-        flags = [fields[name].main_flag for name in different]
+        flags = {name: fields[name].main_flag for name in different}
+        values = [
+            f"{flag} is {spell(options[name])} in the run, not {spell(getattr(config, name))}"
+            for name, flag in flags.items()
+        ]
         raise ConfigError(
-            f"{config_path}: --resume needs the same options; remove {' and '.join(flags)}, or name a new folder "
-            "with --out"
+            f"{config_path}: --resume needs the same options, and {', '.join(values)}; remove "
+            f"{' and '.join(flags.values())}, or name a new folder with --out"
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diskhop.config.options import SavedRun, load_config
+from diskhop.config.options import SavedRun, load_config, with_later_options
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError
-from diskhop.run_files import CONFIG_FILE
+from diskhop.run_files import CONFIG_FILE, read_kind
 from diskhop.runs.folder import require_kind, require_same_dataset
 
 
@@ -43,6 +44,9 @@ def find_run_source(
     if path is not None:
         require_kind(path, configs)
         saved = load_config(path, tuple(configs.values()))
+        if kind := read_kind(path):
+            # Of a run: what was decided then, not what would be chosen now.
+            saved = replace(saved, options=with_later_options(saved.options, configs[kind]))
     if dataset is None and not saved.dataset:
         raise ConfigError("the dataset is missing: name its folder, or a --config file that has a line 'dataset'")
     opened = as_dataset(saved.dataset if dataset is None else dataset)

@@ -97,8 +97,8 @@ def resolve_config(
     require_fitting(dataset, given, kind, f"model '{model}'")
     memory_bytes = given.get("memory_bytes") or default_memory_bytes()
     task = choose_task(dataset, memory_bytes, choices)
-    # A preset is a whole recipe, and so is the architecture of another run.
-    if preset is None and not given.get("warm_start"):
+    # A preset is a whole recipe, and so is the architecture of another run. A run that is repeated has all options.
+    if preset is None and not given.get("warm_start") and not _is_complete(given, kind):
         for default in choose_defaults(read_facts(dataset, len(task.seeds.train)), model):
             if _goes_with(default.option, given):
                 choices.choose(*default)
@@ -143,11 +143,15 @@ def _goes_with(option: str, given: Mapping[str, Any]) -> bool:
     return other is None or not given.get(other, False)
 
 
+def _is_complete(given: Mapping[str, Any], kind: type[TrainConfig]) -> bool:
+    return all(name in given for name in options_of(kind))
+
+
 def _choose_architecture(choices: Choices) -> None:
     """Take the other run's architecture. A complete configuration, such as a resumed run's, needs no other run."""
     choices.complete["warm_start"] = run = resolved_path(choices.given["warm_start"])
     kind = config_kind(choices.given["model"]) if "model" in choices.given else None
-    if kind is None or not all(name in choices.given for name in options_of(kind)):
+    if kind is None or not _is_complete(choices.given, kind):
         for name, value in architecture_of(run, choices.given).items():
             choices.choose(name, value, f"as in the run of --warm-start, {Path(run).name}")
 
