@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from diskhop.nn.adam import Adam
+from diskhop.nn.reproducible import separate_generators
 
 # A parameter, its gradient, and two values of Adam.
 _TENSORS_PER_PARAMETER, _PARAMETER_BYTES = 4, 4
@@ -27,7 +28,7 @@ def measure_step(make_model: Callable[[], nn.Module], x: Tensor) -> int:
     x: (tables, batch, dim), not counted. Tensors are counted, not resident memory, so equal shapes give equal results.
     Torch's generator keeps its state.
     """
-    with torch.random.fork_rng(devices=[]):
+    with separate_generators():
         model = make_model().train()
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
         live = LiveTensors([*model.parameters(), *model.buffers(), x])
@@ -46,7 +47,7 @@ def measure_step_seconds(
     inputs: arguments of the model, which returns scores, float32 (nodes, outputs). device: where these are, and the
     model computes; None: in memory. Uses torch's current number of threads. Torch's generator keeps its state.
     """
-    with torch.random.fork_rng(devices=[]):
+    with separate_generators():
         model = make_model().train().to(device)
         optimizer = Adam(model.parameters(), lr)
         seconds: list[float] = []

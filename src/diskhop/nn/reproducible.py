@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -10,6 +11,9 @@ import torch
 
 # Memory of cuBLAS with which its products repeat themselves, in torch's words.
 _CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+# Torch locks a generator while it makes a tensor of its state. If Python changes threads then, one that asks for that
+# generator too waits for the lock without letting Python go on, and both wait for ever.
+_GENERATORS = threading.Lock()
 
 
 @contextmanager
@@ -32,11 +36,24 @@ def reproducible(threads: int, device: torch.device | None = None) -> Iterator[N
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         current = torch.cuda.device(device) if on_gpu else nullcontext()
-        with torch_threads(threads), current, torch.random.fork_rng(devices=[device] if on_gpu else []):
+        with torch_threads(threads), current, separate_generators(device if on_gpu else None):
             yield
     finally:
         torch.set_deterministic_debug_mode(mode)
         torch.utils.deterministic.fill_uninitialized_memory = fills_memory  # type: ignore[attr-defined]
+
+
+@contextmanager
+def separate_generators(device: torch.device | None = None) -> Iterator[None]:
+    """Restore the states of torch's generators of the CPU and of a GPU on exit."""
+    forked = torch.random.fork_rng(devices=[] if device is None else [device])
+    with _GENERATORS:
+        forked.__enter__()
+    try:
+        yield
+    finally:
+        with _GENERATORS:
+            forked.__exit__(None, None, None)
 
 
 def seed_torch(seed: int, device: torch.device | None = None) -> None:
@@ -45,7 +62,8 @@ def seed_torch(seed: int, device: torch.device | None = None) -> None:
     torch.manual_seed() does the same for every kind of device, and formats the call stack for each that is not there:
     .2 to .6 ms, for each batch.
     """
-    torch.default_generator.manual_seed(seed)
+    with _GENERATORS:
+        torch.default_generator.manual_seed(seed)
     if device is not None and device.type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)

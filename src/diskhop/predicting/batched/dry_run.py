@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from diskhop.errors import ConfigError, DiskhopError
 from diskhop.nn.dry_run import LiveTensors
 from diskhop.nn.layers.aggregate import LayerBlock
+from diskhop.nn.reproducible import seed_torch, separate_generators
 from diskhop.predicting.batched.blocks import InputBlock
 from diskhop.predicting.batched.degrees import Degrees
 from diskhop.predicting.batched.modules import Layer, LayerTwin
@@ -58,7 +59,7 @@ def dry_run(layer: Layer, in_dim: int) -> LayerCost:
 
     Torch's generator keeps its state.
     """
-    with torch.random.fork_rng(devices=[]):
+    with separate_generators():
         twin = layer.open()
         out_dim = _require_one_hop(layer, twin, in_dim)
         edges, sources, rows = (
@@ -76,8 +77,8 @@ def dry_run(layer: Layer, in_dim: int) -> LayerCost:
 
 def dry_run_rows(label: str, module: nn.Module, in_dims: Sequence[int]) -> LayerCost:
     """Try a row-wise module on a list of tables with in_dims columns each. Raises ConfigError as dry_run()."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.default_generator.manual_seed(0)
+    with separate_generators(), torch.no_grad():
+        seed_torch(0)
         tables = [torch.randn(_FEW, dim) for dim in in_dims]
         out = module(tables)
         changed = [torch.cat([table[:-1], torch.randn(1, table.shape[1])]) for table in tables]
@@ -98,7 +99,7 @@ def dry_run_rows(label: str, module: nn.Module, in_dims: Sequence[int]) -> Layer
 
 def _require_one_hop(layer: Layer, twin: LayerTwin, in_dim: int) -> int:
     """Return the width of the result. Raises ConfigError if anything but one hop matters."""
-    torch.default_generator.manual_seed(0)
+    seed_torch(0)
     rows = torch.randn(_SOURCES, in_dim)
     # An activation may be the same for all small values.
     widths = {_require_unchanged(layer, twin, scale * rows) for scale in _SCALES}
@@ -145,7 +146,7 @@ def _pairs() -> list[tuple[int, int]]:
 
 
 def _run(layer: Layer, twin: LayerTwin, x: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
-    torch.default_generator.manual_seed(0)
+    seed_torch(0)
     try:
         return twin.run(x, _WiderBlock.of_pairs(pairs))
     except DiskhopError:

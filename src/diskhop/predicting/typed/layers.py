@@ -68,7 +68,7 @@ class TypedLayer:
         The steps of a layer take memory for different ones of these, so that a peak hides what other steps take. The
         cost of a source is that of the type which takes most.
         """
-        with torch.random.fork_rng(devices=[]), reproducible(1):
+        with reproducible(1):
             edges = self._measure({}, _FEW, _EDGES)
             source_bytes = max(self._bytes_more({name: _MANY}, 0) for name in self.inputs)
             row_bytes = self._bytes_more({self.node_type: _MANY}, _MANY)
