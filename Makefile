@@ -5,6 +5,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
+DOCS_STAMP := $(VENV)/.set-up-docs
 # A new package must be made known to the editable install, as the core must be built again.
 PACKAGES := $(shell find src -name __init__.py)
 NATIVE := CMakeLists.txt $(shell find native -name '*.?pp' -not -path '*/tests/*' 2>/dev/null)
@@ -13,7 +14,7 @@ CASES := ../shared/cases
 # Options of tools/fresh_machine.sh, as '--bind FOLDER' for pip's files.
 FRESH_MACHINE ?=
 
-.PHONY: help setup check check-python check-core format test test-all demo bench papers wheel clean
+.PHONY: help setup check check-python check-core format test test-all demo bench papers docs wheel clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -51,10 +52,11 @@ test: $(STAMP) ## the tests; under 10 minutes on 2 cores
 	PYTHONDONTWRITEBYTECODE= $(PYTEST) -m "not slow" -n 3 --dist worksteal --durations 15
 
 # Cases that users of similar systems run into lie next to the repository, where they are there.
-test-all: $(STAMP) ## every test, the slow ones, the shared cases, the thread sanitizer and a bare machine included
+test-all: $(STAMP) ## every test, the slow ones, the shared cases, the thread sanitizer, the site and a bare machine included
 	sh tools/native_tests.sh thread
 	PYTHONDONTWRITEBYTECODE= $(PYTEST) --hypothesis-profile thorough
 	if [ -d $(CASES) ]; then $(PYTEST) -p tests.recorder $(CASES); else echo "skipped: $(CASES) is not there"; fi
+	$(MAKE) --no-print-directory docs
 	if [ "$$(id -u)" = 0 ] && command -v debootstrap >/dev/null; then sh tools/fresh_machine.sh $(FRESH_MACHINE); \
 	else echo "skipped: tools/fresh_machine.sh needs root and debootstrap"; fi
 
@@ -67,8 +69,17 @@ bench: $(STAMP) ## every benchmark, results in benchmarks/results/
 papers: $(STAMP) ## the papers' figures at full size, hours long; QUICK=1: at quick sizes; written to docs/papers.md
 	$(BIN)/python benchmarks/papers_page.py $(if $(QUICK),--quick)
 
+# The site's own tools are installed when it is first built.
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet --editable ".[docs]"
+	@touch $(DOCS_STAMP)
+
+docs: $(DOCS_STAMP) ## the documentation as a site, in docs/_build/html; a warning is an error
+	$(BIN)/python -m sphinx --quiet --nitpicky --fail-on-warning --keep-going docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 wheel: $(STAMP) ## dist/: a source distribution, and a wheel for other machines (glibc 2.28, any x86-64)
 	sh tools/make_wheel.sh dist
 
 clean: ## remove what was built and generated; the virtual environment too
-	rm -rf build dist $(VENV) demo-data .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist docs/_build docs/reference/generated $(VENV) demo-data .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 
 
 class DiskhopError(Exception):
-    """Base class of all errors that diskhop reports in one line, or in a few."""
+    """Base class of all errors that diskhop reports in one line, or in a few.
+
+    >>> try:
+    ...     diskhop.open_dataset("nowhere")
+    ... except diskhop.DiskhopError as error:
+    ...     print(error.exit_code, error)
+    2 nowhere: ...
+    """
 
     exit_code = 1
 

@@ -60,6 +60,9 @@ def clean(dataset: Dataset | Path | str, *, scratch: Path | str | None = None, d
     dry_run: list them, remove nothing.
 
     Raises ConfigError for a missing folder, DestinationError if the system refuses.
+
+    >>> print(diskhop.clean("my-graph", dry_run=True))
+    my-graph...
     """
     path = dataset.path if isinstance(dataset, Dataset) else Path(dataset)
     read_manifest(path)

@@ -80,6 +80,9 @@ def inspect(
     progress: called with a stage, and what is done of it and in total.
 
     Raises ConfigError, DestinationError, BudgetError below 64 MiB.
+
+    >>> print(diskhop.inspect("my-graph"))
+    Dataset ...
     """
     opened = as_dataset(dataset)
     if html is None:
@@ -108,6 +111,9 @@ def verify(dataset: Dataset | Path | str, *, progress: Progress = silent) -> Ver
     progress: called with a stage, and what is done of it and in total.
 
     Raises FormatError if the manifest is invalid.
+
+    >>> diskhop.verify("my-graph").is_whole
+    True
     """
     path = dataset.path if isinstance(dataset, Dataset) else Path(dataset)
     return Verified(path, tuple(find_damages(path, progress)))

@@ -42,5 +42,8 @@ def doctor(path: Path | str = ".") -> Examined:
     """Measure this machine, its GPUs and the disk below a path, and say what to expect of them.
 
     path: a folder on the disk; the file that is measured is removed again. Raises ConfigError if it is missing.
+
+    >>> print(diskhop.doctor("."))
+    diskhop...
     """
     return Examined(report_disk(Path(path)), report_devices())

@@ -65,6 +65,9 @@ def neighbors(run: Path | str | OpenRun, node: str | int, *, top: int = 10, by: 
     by: similarity: cosine, dot or l2; for links also decoder, the run's own score. Default: cosine, for links decoder.
 
     Raises ConfigError for an unknown node or similarity.
+
+    >>> print(diskhop.neighbors("embedded", 7, top=2))
+    2 answers...
     """
     return Answers(find_neighbors(_opened(run), node, top=top, by=by))
 
@@ -77,6 +80,9 @@ def score(run: Path | str | OpenRun, *edge: Any, top: int = 10) -> Any:
     top: number of results.
 
     Raises ConfigError for unknown names.
+
+    >>> print(diskhop.score("embedded", 7, 8))
+    Score of an edge...
     """
     if len(edge) not in (2, 3):
         raise ConfigError(
@@ -108,6 +114,8 @@ def map(
     overwrite: whether a file that is there is replaced.
 
     Raises ConfigError, DestinationError.
+
+    >>> drawn = diskhop.map("embedded", "map.svg")
     """
     share = draw_map(_opened(run), Path(file), by=by, nodes=nodes, seed=seed, overwrite=overwrite)
     return Drawn(Path(file), share)

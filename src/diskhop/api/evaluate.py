@@ -63,6 +63,9 @@ def evaluate(
 
     Options that are not given are those of the run. Raises ConfigError, SchemaError, BudgetError; TrainingError or
     PredictionError for a damaged model.
+
+    >>> print(diskhop.evaluate("run", memory="200MB"))
+    Evaluation of run...
     """
     found = evaluate_run(
         Path(run), dataset, part=part, executor=executor, workers=workers, progress=progress, **options

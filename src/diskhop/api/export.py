@@ -40,6 +40,8 @@ def export(
     progress: called with a stage, and what is done of it and in total.
 
     Raises ConfigError for data that the format cannot store, BudgetError, DestinationError.
+
+    >>> exported = diskhop.export("my-graph", "my-tables", format="parquet", memory="200MB")
     """
     destination = Path(destination)
     memory_bytes, threads = options.get("memory_bytes"), options.get("threads")

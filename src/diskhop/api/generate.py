@@ -51,6 +51,10 @@ def generate(
     on_estimate: called with the bytes of the result before anything is written.
 
     Raises ConfigError for an option that does not apply, BudgetError, DestinationError.
+
+    >>> dataset = diskhop.generate("uniform", "random", nodes=100, edges=500, dim=8, seed=0, memory="200MB")
+    >>> dataset.num_nodes
+    100
     """
     memory_bytes, threads = options.pop("memory_bytes", None), options.pop("threads", None)
     if not folders:

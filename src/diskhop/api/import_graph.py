@@ -55,6 +55,13 @@ def import_graph(
 
     Raises SourceError for a source that breaks a rule, ConfigError for an option that does not apply, BudgetError,
     DestinationError for a full disk.
+
+    >>> with open("edges.txt", "w") as file:
+    ...     print("anna bob", file=file)
+    ...     print("bob carl", file=file)
+    >>> dataset = diskhop.import_graph("edges.txt", "friends", undirected=True, header=False, memory="200MB")
+    >>> dataset.num_nodes, dataset.num_edges
+    (3, 4)
     """
     memory_bytes, threads = options.pop("memory_bytes", None), options.pop("threads", None)
     run: Callable[..., Dataset]

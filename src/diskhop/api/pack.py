@@ -50,6 +50,9 @@ def pack(
 
     An interrupted call resumes with the same options. Raises SourceError for samples, ConfigError, BudgetError;
     DestinationError for a full disk.
+
+    >>> packed = diskhop.pack("my-graph", epochs=2, fanout=(5, 5), memory="200MB", disk="1GB")
+    >>> trained = diskhop.train("my-graph", store="packed", epochs=2, fanout=(5, 5), memory="200MB", disk="1GB")
     """
     path = dataset if isinstance(dataset, Dataset) else Path(dataset)
     callback = Callbacks(callbacks)

@@ -49,6 +49,9 @@ def plan(
 
     Returns a Ranking, the best strategy first; an Option with `explain`; or a PredictionPlan. Measures the disk, once
     for each, and the model on a few batches. Raises ConfigError; BudgetError where no way fits.
+
+    >>> print(diskhop.plan("my-graph", memory="200MB"))
+    Plan for ...
     """
     require_known("task", task, (*CONFIGS, *TASKS), "--task: ")
     if task in TASKS:

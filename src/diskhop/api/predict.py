@@ -85,6 +85,8 @@ def predict(
 
     Raises ConfigError, SchemaError, BudgetError and DestinationError before the heavy work, PredictionError for values
     that are not finite, RequirementError where the metric is too low: then nothing is published.
+
+    >>> predicted = diskhop.predict("run", out="predictions", memory="200MB")
     """
     if layers is None:
         given = {"task": task, "store": store}

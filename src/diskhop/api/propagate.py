@@ -52,6 +52,8 @@ def propagate(
 
     Raises ConfigError for features or a graph that cannot be propagated and for too small a disk; BudgetError;
     DestinationError.
+
+    >>> tables = diskhop.propagate("my-graph", hops=2, memory="200MB")
     """
     opened = as_dataset(dataset)
     given = {name: value for name, value in options.items() if name not in RESOURCES}

@@ -41,6 +41,9 @@ def report(*runs: Path | str, out: Path | str | None = None, overwrite: bool = F
     overwrite: whether a file that is there is replaced.
 
     Raises ConfigError for a folder with neither, DestinationError.
+
+    >>> print(diskhop.report("run", out="run.html").path)
+    run.html
     """
     path = write_report([Path(run) for run in runs], None if out is None else Path(out), overwrite=overwrite)
     return Reported(path, path.stat().st_size)

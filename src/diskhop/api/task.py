@@ -46,6 +46,13 @@ def task(folder: Path | str, *, index: int, of: int) -> TaskShare:
     of: number of shares.
 
     Raises ConfigError for an invalid index; WorkerError without a driver, or if it failed.
+
+    >>> import threading
+    >>> options = {"hops": 3, "memory": "200MB", "executor": "array:tasks"}
+    >>> driver = threading.Thread(target=diskhop.propagate, args=("my-graph",), kwargs=options)
+    >>> driver.start()
+    >>> done = diskhop.task("tasks", index=0, of=1)
+    >>> driver.join()
     """
     done = run_index(Path(folder), index, of)
     return TaskShare(Path(folder), index, of, done.parts, done.jobs)

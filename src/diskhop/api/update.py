@@ -35,8 +35,6 @@ def update(
 ) -> Dataset:
     """Add and remove edges, add and change nodes, and open the dataset's new generation.
 
-        diskhop.update("graph", "2024-05-01")      # edges.parquet, removed-edges.parquet, nodes.parquet
-
     dataset: open, or its folder. An open one keeps its generation, whose files stay until the next update.
     delta: a folder with tables of edges to add, edges to remove, and nodes; or one of these tables. See the guide to
         updating.
@@ -47,6 +45,13 @@ def update(
 
     Raises SourceError for a delta that breaks a rule, ConfigError for a graph of several types, BudgetError,
     DestinationError for a full disk; the dataset is then as it was.
+
+    >>> dataset = diskhop.generate("uniform", "daily", nodes=100, edges=500, dim=0, memory="200MB")
+    >>> with open("new-edges.csv", "w") as file:
+    ...     print("source,destination", file=file)
+    ...     print("1,2", file=file)
+    >>> diskhop.update("daily", "new-edges.csv", memory="200MB").num_edges > dataset.num_edges
+    True
     """
     memory_bytes, threads = options.pop("memory_bytes", None), options.pop("threads", None)
     return update_dataset(
@@ -73,6 +78,9 @@ def compact(dataset: Dataset | Path | str, *, progress: Progress = silent, **opt
     progress: called with a stage, and what is done of it and in total.
 
     Raises FormatError for a damaged dataset, BudgetError, DestinationError for a full disk.
+
+    >>> diskhop.compact("no-features", memory="200MB").num_nodes
+    600
     """
     memory_bytes = options.pop("memory_bytes", None)
     return compact_dataset(

@@ -56,6 +56,12 @@ class Dataset:
     """A dataset, complete when it was opened. Thread-safe.
 
     path: the dataset. content: folder of its files; it differs from path after an update.
+
+    >>> dataset = diskhop.open_dataset("my-graph")
+    >>> dataset.num_nodes, dataset.num_edges, dataset.feature_dim, dataset.num_classes
+    (600, 4800, 16, 4)
+    >>> dataset.features[[7, 3]].shape  # reads two rows
+    (2, 16)
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -399,6 +405,9 @@ def open_dataset(path: PathLike[str] | str) -> Dataset:
 
     Raises ConfigError for what is no path, FormatError for a folder that is not a dataset, has a newer format, or is
     incomplete or damaged.
+
+    >>> diskhop.open_dataset("my-graph").num_nodes
+    600
     """
     _require_path(path)
     folder = Path(path)

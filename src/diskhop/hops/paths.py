@@ -45,6 +45,9 @@ class PathSpec:
     reversed_types: edge types whose opposites paths may take, by their names in the dataset.
     dtype: float32, float16 or bfloat16.
     rows: see PropagationSpec, of nodes of the target.
+
+    >>> diskhop.PathSpec(target="user", paths=("user,buys,item",)).target
+    'user'
     """
 
     target: str

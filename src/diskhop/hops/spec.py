@@ -36,6 +36,9 @@ class PropagationSpec:
     dtype: float32, float16 or bfloat16.
     edge_weights: use or ignore weights of edges; '': use them where there are some, and the direction is in.
     rows: rows to store: all, labelled (nodes of any split), or a .npy file of source ids.
+
+    >>> diskhop.PropagationSpec(operators=("sign", "ppr:alpha=0.1"), hops=3).hops
+    3
     """
 
     operators: tuple[str, ...] = like(HopConfig, "operators", ("sign",))

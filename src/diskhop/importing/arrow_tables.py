@@ -60,6 +60,12 @@ def from_arrow(
     Columns are found by name, as in tables on disk (the guide to importing tables), or named by the options. The tables
     are on disk twice until the import is done. Raises SourceError for tables that break a rule, ConfigError,
     BudgetError, DestinationError; nothing is then left at path.
+
+    >>> import pyarrow
+    >>> calls = pyarrow.table({"source": [10, 20, 30], "destination": [20, 30, 10]})
+    >>> people = pyarrow.table({"id": [10, 20, 30], "age": [31.0, 47.0, 22.0]})
+    >>> diskhop.from_arrow(calls, "calls", nodes=people, memory="200MB").num_edges
+    3
     """
     path = Path(path)
     memory_bytes = parse_bytes(memory) if isinstance(memory, str) else memory

@@ -37,6 +37,11 @@ def from_scipy(
     options: name, memory, threads, dtype, undirected and the others of from_pyg().
 
     Raises SourceError for a matrix that is not square, or for data that breaks a rule; nothing is then left at path.
+
+    >>> import numpy, scipy.sparse
+    >>> adjacency = scipy.sparse.csr_array(numpy.array([[0, 1], [1, 0]]))
+    >>> diskhop.from_scipy(adjacency, "matrix", x=numpy.eye(2, dtype="float32"), memory="200MB").num_edges
+    2
     """
     if not hasattr(adjacency, "tocoo"):
         raise ConfigError(
@@ -70,6 +75,10 @@ def from_networkx(graph: Any, path: str | Path, **options: Any) -> Dataset:
     options: name, memory, threads, dtype and the others of from_pyg().
 
     Raises SourceError for an attribute that only some nodes or edges have, or that breaks a rule.
+
+    >>> import networkx
+    >>> diskhop.from_networkx(networkx.path_graph(5), "path", memory="200MB").num_edges
+    8
     """
     if not hasattr(graph, "nodes") or not hasattr(graph, "number_of_edges"):
         raise ConfigError(f"graph must be a graph of NetworkX, got {type(graph).__name__}; pass networkx.Graph(edges)")

@@ -71,6 +71,10 @@ class ClusterData:
 
     Clusters are found by streaming over the neighbour lists, not by METIS: recursive is refused. Raises ConfigError,
     and BudgetError with the smallest memory that works.
+
+    >>> clusters = diskhop.ClusterData("my-graph", num_parts=12, memory="200MB")
+    >>> len(clusters)
+    12
     """
 
     def __init__(
@@ -193,6 +197,11 @@ class ClusterLoader(PlannedLoader):
 
     loader(clusters) makes a single batch. Raises ConfigError for unsupported arguments, and BudgetError with the
     smallest memory that works.
+
+    >>> clusters = diskhop.ClusterData("my-graph", num_parts=12, memory="200MB")
+    >>> with diskhop.ClusterLoader(clusters, batch_size=4, shuffle=True, memory="200MB") as loader:
+    ...     len(list(loader))
+    3
     """
 
     _gives_adj_t = False

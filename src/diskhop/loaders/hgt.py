@@ -36,6 +36,13 @@ class HGTLoader(NeighborLoader):
 
     Draws are keyed: the same seed gives the same batches, bit for bit, from every store and within any memory. Raises
     ConfigError for unsupported arguments, and BudgetError with the smallest memory that works.
+
+    >>> with diskhop.HGTLoader(
+    ...     "typed-graph", [64, 64], input_nodes="user", batch_size=16, memory="200MB", seed=0
+    ... ) as loader:
+    ...     batch = next(iter(loader))
+    >>> batch["user"].batch_size
+    16
     """
 
     _class_name = "HGTLoader"

@@ -80,6 +80,12 @@ class HopLoader:
     and get equally many of its batches (see NeighborLoader). A machine has one copy of tables in memory. As many passes
     may be under way as there are buffers. A loader belongs to the process that made it. Raises ConfigError for invalid
     arguments, BudgetError with the smallest memory that works, and the errors of open_hop_tables().
+
+    >>> tables = diskhop.propagate("my-graph", hops=2, memory="200MB").tables
+    >>> with diskhop.HopLoader(tables, batch_size=100, memory="200MB") as loader:
+    ...     batch = next(iter(loader))
+    >>> len(batch.x)  # X and two hops
+    3
     """
 
     @made_together

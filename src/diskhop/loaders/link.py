@@ -75,6 +75,13 @@ class LinkNeighborLoader(PlannedLoader):
     passes, loader(positions), data and dataset.
 
     Raises ConfigError for unsupported arguments, and BudgetError with the smallest memory that works.
+
+    >>> with diskhop.LinkNeighborLoader(
+    ...     "my-graph", [10, 5], neg_sampling="binary", batch_size=64, memory="200MB", seed=0
+    ... ) as loader:
+    ...     batch = next(iter(loader))
+    >>> batch.edge_label_index.shape
+    torch.Size([2, 128])
     """
 
     @made_together

@@ -108,6 +108,14 @@ class NeighborLoader(PlannedLoader):
     len(loader.dataset) the number of seed nodes. A loader belongs to the process that made it.
 
     Raises ConfigError for unsupported arguments, and BudgetError with the smallest memory that works.
+
+    >>> dataset = diskhop.open_dataset("my-graph")
+    >>> with diskhop.NeighborLoader(
+    ...     dataset, num_neighbors=[10, 5], batch_size=64, input_nodes="train", memory="200MB", seed=0
+    ... ) as loader:
+    ...     batch = next(iter(loader))
+    >>> batch.batch_size, batch.x.shape[1]
+    (64, 16)
     """
 
     _class_name = "NeighborLoader"

@@ -55,6 +55,16 @@ class PackedLoader(SampledLoader):
 
     Raises ConfigError for a layout of another dataset, FormatError for a damaged one, and BudgetError with the smallest
     memory that works.
+
+    >>> import numpy, pathlib
+    >>> pathlib.Path("samples").mkdir()
+    >>> first, second = diskhop.open_dataset("my-graph").neighbors(7)[:2]
+    >>> numpy.savez("samples/batch-0.npz", seeds=[7], nodes=[7, first, second], edge_index=[[1, 2], [0, 0]])
+    >>> packed = diskhop.pack("my-graph", samples="samples", memory="200MB", disk="1GB")
+    >>> with diskhop.PackedLoader("my-graph", packed.layout.path, memory="200MB") as loader:
+    ...     batch = next(iter(loader))
+    >>> batch.x.shape
+    torch.Size([3, 16])
     """
 
     def __init__(

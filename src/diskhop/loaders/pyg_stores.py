@@ -52,6 +52,14 @@ class PygStores:
     memory, store, engine, threads, cache, pinned, disk, scratch, seed: see NeighborLoader.
 
     Raises ConfigError, and BudgetError with the smallest memory that works, at first use.
+
+    >>> import torch
+    >>> from torch_geometric.loader import NodeLoader
+    >>> with diskhop.PygStores("my-graph", [10, 5], batch_size=64, memory="200MB") as stores:
+    ...     loader = NodeLoader(stores.data, stores.sampler, input_nodes=torch.arange(100), batch_size=64)
+    ...     batch = next(iter(loader))
+    >>> batch.x.shape[1]
+    16
     """
 
     def __init__(

@@ -227,7 +227,12 @@ class GraphSAINTSampler(SampledLoader):
 
 
 class GraphSAINTNodeSampler(GraphSAINTSampler):
-    """Nodes in proportion to their in-degree; see GraphSAINTSampler."""
+    """Nodes in proportion to their in-degree; see GraphSAINTSampler.
+
+    >>> with diskhop.GraphSAINTNodeSampler("my-graph", batch_size=100, num_steps=3, memory="200MB") as loader:
+    ...     len(list(loader))
+    3
+    """
 
     _kind = SAINT_NODE
 
@@ -237,13 +242,24 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler):
 
     As in the paper; PyG draws in proportion to the sum of the degrees. In a graph whose edges have no opposites, an
     edge is drawn in proportion to 1 / in-degree of its target.
+
+    >>> with diskhop.GraphSAINTEdgeSampler("my-graph", batch_size=100, num_steps=3, memory="200MB") as loader:
+    ...     len(list(loader))
+    3
     """
 
     _kind = SAINT_EDGE
 
 
 class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
-    """Random walks from uniformly drawn nodes, along in-edges; see GraphSAINTSampler. walk_length: steps of a walk."""
+    """Random walks from uniformly drawn nodes, along in-edges; see GraphSAINTSampler. walk_length: steps of a walk.
+
+    >>> with diskhop.GraphSAINTRandomWalkSampler(
+    ...     "my-graph", batch_size=20, walk_length=2, num_steps=3, memory="200MB"
+    ... ) as loader:
+    ...     len(list(loader))
+    3
+    """
 
     _kind = SAINT_WALK
 

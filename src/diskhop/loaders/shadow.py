@@ -40,6 +40,13 @@ class ShaDowKHopSampler(NeighborLoader):
     node_idx: seed nodes, as input_nodes of NeighborLoader; None for all nodes.
     replace: True to draw neighbours with replacement.
     arguments: others of NeighborLoader, such as batch_size, shuffle, weight_attr, memory and store.
+
+    >>> with diskhop.ShaDowKHopSampler(
+    ...     "my-graph", depth=2, num_neighbors=5, batch_size=32, memory="200MB", seed=0
+    ... ) as loader:
+    ...     batch = next(iter(loader))
+    >>> batch.num_graphs
+    32
     """
 
     _class_name = "ShaDowKHopSampler"

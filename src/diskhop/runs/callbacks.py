@@ -47,7 +47,15 @@ class BatchProgress:
 
 
 class Callback:
-    """Does nothing; override the methods you need."""
+    """Does nothing; override the methods you need.
+
+    >>> class Losses(diskhop.Callback):
+    ...     def epoch_done(self, record):
+    ...         print(record["epoch"])
+    >>> trained = diskhop.train("my-graph", epochs=2, memory="200MB", callbacks=[Losses()])
+    0
+    1
+    """
 
     def configured(self, config: Any, choices: Sequence[Choice]) -> None:
         """Called when all options are known. choices: those chosen for the user."""
@@ -129,9 +137,12 @@ class Callbacks(Callback):
 class StopWhen(Callback):
     """Ends training after the first epoch for which a function returns true.
 
-        diskhop.train(dataset, callbacks=[diskhop.StopWhen(lambda record: record["valid"] > 0.9)])
-
     function: called with the epoch's record in result.json.
+
+    >>> enough = diskhop.StopWhen(lambda record: record["valid"] > 0.1)
+    >>> trained = diskhop.train("my-graph", epochs=5, memory="200MB", callbacks=[enough])
+    >>> len(trained.result["epochs"])
+    1
     """
 
     def __init__(self, function: Callable[[dict[str, Any]], bool]) -> None:

@@ -64,6 +64,8 @@ def search(
     on_trial: called with the number and result of each.
 
     Raises ConfigError for a graph without validation edges, and for trials of another search in `out`.
+
+    >>> best, *others = diskhop.search("my-graph", out="trials", trials=2, model="dot", epochs=1, memory="200MB")
     """
     if trials < 1:
         raise ConfigError(f"search must have at least 1 trial, got {trials}")

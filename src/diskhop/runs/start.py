@@ -63,6 +63,10 @@ def train(
         result["tuning"]. The trial under way is finished. With `out`, the same call continues an interrupted search.
 
     Processes that torchrun started train together. Rank 0 chooses options for all, and alone has `out` and `callbacks`.
+
+    >>> trained = diskhop.train("my-graph", epochs=2, memory="200MB", seed=0, out="new-run")
+    >>> sorted(trained.result["test"])
+    ['accuracy']
     """
     trained: Trained = _start(NODE, dataset, options, preset, config, out, resume, callbacks, tune)
     return trained
@@ -86,6 +90,8 @@ def embed(
     out: the RUN folder, new or empty.
     executor, workers: where edges are sorted into buckets, as --executor; see runtime/executors.py.
     dataset, preset, config, resume, callbacks: see train().
+
+    >>> run = diskhop.embed("my-graph", model="dot", dim=8, epochs=1, memory="200MB", seed=0, out="new-embedded")
     """
     embedded: Embedded = _start(
         EMBEDDING, dataset, options, preset, config, out, resume, callbacks, executor=executor, workers=workers

@@ -74,6 +74,9 @@ class MLflowCallback(MetricsCallback):
 
     experiment: name of the experiment of its own run; default: MLflow's. run_name: name of that run; default: MLflow's.
     Raises ConfigError where MLflow is not installed.
+
+    >>> tracked = diskhop.MLflowCallback(experiment="graphs")
+    >>> trained = diskhop.train("my-graph", memory="200MB", callbacks=[tracked])
     """
 
     def __init__(self, experiment: str | None = None, run_name: str | None = None) -> None:
@@ -110,6 +113,9 @@ class WandbCallback(MetricsCallback):
 
     arguments: those of wandb.init(), such as project, name or mode="offline". Raises ConfigError where wandb is not
     installed.
+
+    >>> tracked = diskhop.WandbCallback(project="graphs", mode="offline")
+    >>> trained = diskhop.train("my-graph", memory="200MB", callbacks=[tracked])
     """
 
     def __init__(self, **arguments: Any) -> None:

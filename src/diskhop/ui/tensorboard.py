@@ -17,6 +17,9 @@ class TensorBoardCallback(MetricsCallback):
     """Writes events to the folder `tensorboard` in RUN.
 
     run: the RUN folder. Raises ConfigError where tensorboardX is not installed.
+
+    >>> written = diskhop.TensorBoardCallback("logged-run")
+    >>> trained = diskhop.train("my-graph", epochs=1, memory="200MB", out="logged-run", callbacks=[written])
     """
 
     def __init__(self, run: Path | str) -> None:

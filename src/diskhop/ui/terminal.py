@@ -29,6 +29,9 @@ class TerminalCallback(Callback):
     """Prints to a console: a terminal, a notebook or a log file. A context: leaving it removes the bar of a broken run.
 
     console: default: the standard error output.
+
+    >>> with diskhop.TerminalCallback() as shown:
+    ...     trained = diskhop.train("my-graph", epochs=1, memory="200MB", callbacks=[shown])
     """
 
     def __init__(self, console: Console | None = None) -> None:

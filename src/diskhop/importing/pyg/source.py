@@ -76,6 +76,12 @@ def from_pyg(
     overwrite: whether a dataset at path is replaced.
 
     Raises SourceError, naming the attribute, for data that breaks a rule; nothing is then left at path.
+
+    >>> import torch
+    >>> from torch_geometric.data import Data
+    >>> data = Data(x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 0]))
+    >>> diskhop.from_pyg(data, "from-pyg", memory="200MB").feature_dim
+    4
     """
     options = ImportOptions(
         dtype=dtype,

@@ -66,6 +66,10 @@ def from_embeddings(
 
     Nodes are matched by their ids, or by their names where both graphs have names. Nodes without an embedding get
     zeros. Raises ConfigError for a graph with features or several node types, and if no node matches.
+
+    >>> dataset = diskhop.from_embeddings("embedded", "with-embeddings", "no-features", memory="200MB")
+    >>> dataset.feature_dim
+    8
     """
     opened = run if isinstance(run, OpenRun) else open_run(Path(run))
     graph = opened.dataset if dataset is None else as_dataset(dataset)
