@@ -156,6 +156,7 @@ def test_every_change_that_fails_is_one_line_and_leaves_the_old_generation(
         assert message is not None
         assert "\n" not in message
         assert folder_bytes(graph) == before
-    assert committed == (counted != "writes")
+    # Of writes, those fail without harm that only help to resume.
+    assert committed or counted == "writes"
     update(graph, delta)
     assert verify(graph) == []
