@@ -14,7 +14,7 @@ from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import EdgeSet
 from diskhop.dataset.files import check_length, dataset_files, drop_cached_pages, read_blocks, read_manifest, read_whole
-from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry, content_folder
+from diskhop.dataset.manifest import CHECKSUMS_NAME, SPLIT_NAMES, FileEntry, content_folder
 from diskhop.dataset.node_set import NodeSet
 from diskhop.dataset.statistics.labels import LabelBalance, count_labels
 from diskhop.errors import FormatError, ReadError
@@ -141,7 +141,11 @@ def _describe_nodes(nodes: NodeSet) -> dict[str, Any]:
     if labels is not None:
         description["labels"] = _describe_labels(nodes, labels)
     if nodes.num_splits:
-        description["splits"] = [dict(sizes) for sizes in nodes.split_sizes]
+        # Read, not taken from the manifest: rows out of range are found here.
+        description["splits"] = [
+            {part: len(rows) for part in SPLIT_NAMES if (rows := nodes.split_rows(part, number)) is not None}
+            for number in range(nodes.num_splits)
+        ]
     return description
 
 
