@@ -78,7 +78,7 @@ class Plot:
 
 
 class Bench(Protocol):
-    """What an experiment adds its results to.
+    """Results of an experiment, which adds to them.
 
     findings: its figures next to the paper's, in order.
     plots: its figures as the paper draws them.

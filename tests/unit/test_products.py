@@ -8,7 +8,6 @@ import json
 import pickle
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from diskhop.nn.matmul import choice as matmul
 from diskhop.nn.matmul.backends import BACKENDS, Blas
 from diskhop.nn.matmul.choice import PREFERENCE, MatmulChoice, bfloat16_ratio, choose_matmul, fastest_products, prefer
 from diskhop.nn.matmul.placed import PlacedRows
-from diskhop.nn.matmul.products import PRECISIONS, Linear, Products, require_products, sample_operands
+from diskhop.nn.matmul.products import PRECISIONS, Linear, Products, require_products
 from diskhop.nn.matmul.rectifier import Rectifier
 from diskhop.system.machine_cache import machine_cache_path
 
@@ -253,19 +252,18 @@ def test_the_choice_is_measured_once_and_remembered(precision: str, monkeypatch:
 
 
 def test_what_is_far_slower_is_measured_on_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Slow(Blas):
-        def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-            rows.append(len(x))
-            time.sleep(0.05)
-            super().multiply(x, weight, bias, out)
+    rates = {"mkl": 1.0, "onednn": 4.9, "mixed": 5.1, "blas": 20.0}
+    calls = []
 
-    rows: list[int] = []
-    operands = sample_operands(8192, 8, torch.float32)
-    candidates = {name: Products(name, "float32") for name in ("mkl", "blas")}
-    monkeypatch.setitem(BACKENDS, "blas", Slow())
-    seconds = matmul._time(candidates, operands)
-    assert max(rows) == 1024
-    assert 8 * 0.05 <= seconds["blas"] > matmul._FAR_SLOWER * seconds["mkl"]
+    def fastest(candidates: dict[str, Products], operands: tuple[Tensor, Tensor, Tensor], _: int) -> dict[str, float]:
+        calls.append((list(candidates), len(operands[0])))
+        return {name: rates[name] * len(operands[0]) for name in candidates}
+
+    monkeypatch.setattr(matmul, "_fastest_passes", fastest)
+    candidates = {name: Products(name) for name in rates}
+    operands = torch.zeros(8192, 8), torch.zeros(8, 8), torch.zeros(8192, 8)
+    assert matmul._time(candidates, operands) == {name: 8192 * rate for name, rate in rates.items()}
+    assert calls == [(list(rates), 1024), (["mkl", "onednn"], 8192)]
 
 
 @pytest.fixture

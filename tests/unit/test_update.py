@@ -13,9 +13,10 @@ import diskhop
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, SourceError
+from diskhop.generating import ExpandConfig, expand_graph
 from diskhop.importing.options import ImportOptions
 from diskhop.updating import run
-from tests.graphs import folder_bytes, make_dataset
+from tests.graphs import folder_bytes, make_dataset, threads_engine
 from tests.updates import Change, Tables, apply, compact, draw_edges, draw_nodes, draw_tables, import_tables, update
 
 OPTIONS = ImportOptions(weight="amount")
@@ -271,3 +272,13 @@ def test_options_of_nodes_need_a_table_of_nodes(tmp_path: Path, graph: Path) -> 
     edges.write_text("source,target,amount\n7,3,1\n")
     with pytest.raises(SourceError, match="has no table of nodes, which --features is for; remove it"):
         diskhop.update(graph, edges, features=("f0",), undirected=False)
+
+
+def test_an_updated_graph_is_expanded_as_it_is_now(tmp_path: Path, graph: Path, change: Change) -> None:
+    updated = update(graph, change.write(tmp_path / "delta"), OPTIONS)
+    assert updated.manifest.generation == 2
+    expanded = expand_graph(updated, tmp_path / "expanded", ExpandConfig(factor=2), engine=threads_engine())
+    ids, copies = updated.split_rows("train"), expanded.split_rows("train")
+    assert ids is not None
+    assert copies is not None
+    np.testing.assert_array_equal(copies, np.concatenate([ids, ids + updated.num_nodes]))

@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from diskhop.io.mapping import map_file
 
 # Smaller files are checked completely whenever a dataset is opened.
 SMALL_FILE_BYTES = 64 << 20
+# Rows that are read at a time.
+_ROWS_BYTES = 4 << 20
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -87,6 +89,37 @@ def read_whole(path: Path, entry: FileEntry) -> NDArray[np.uint8]:
             "'diskhop verify' names the damaged blocks: copy or import the dataset again"
         )
     return content
+
+
+def read_rows(
+    path: Path, row_bytes: int, num_rows: int, at_once: int | None = None, starts: Iterable[int] | None = None
+) -> Iterator[NDArray[np.uint8]]:
+    """Yield the bytes (rows, row_bytes) of a file in blocks of a few MiB, or of at_once rows.
+
+    starts: first rows of the blocks to read, ascending; None: of all. Raises FormatError if the file has another
+    length, ReadError.
+    """
+    check_length(path, num_rows * row_bytes)
+    rows = at_once or max(1, _ROWS_BYTES // row_bytes)
+    try:
+        with path.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            for start in range(0, num_rows, rows) if starts is None else starts:
+                num_bytes = min(rows, num_rows - start) * row_bytes
+                file.seek(start * row_bytes)
+                block = np.fromfile(file, np.uint8, num_bytes)
+                if len(block) < num_bytes:
+                    raise damaged(path)
+                yield block.reshape(-1, row_bytes)
+    except OSError as error:
+        raise _read_error(path, error) from error
+
+
+def damaged(path: Path) -> FormatError:
+    """Return the error of a damaged file."""
+    return FormatError(
+        f"{path}: is damaged; run 'diskhop verify' to list the damaged blocks, and copy or import the dataset again"
+    )
 
 
 def read_blocks(path: Path, num_bytes: int | None = None) -> Iterator[NDArray[np.uint8]]:

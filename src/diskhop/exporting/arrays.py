@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.build.files import DatasetFiles
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.files import read_rows
 from diskhop.dataset.manifest import SPLIT_NAMES, VALUES
 from diskhop.errors import ConfigError
-from diskhop.exporting.columns import EdgeColumns, NodeColumns, export_dtype, read_rows
+from diskhop.exporting.columns import EdgeColumns, NodeColumns, export_dtype
 from diskhop.exporting.npy_files import write_names, write_npy, write_number
 from diskhop.runtime.work_tools import WorkTools
 

@@ -17,11 +17,10 @@ from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.attribute_set import StoredColumn
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.encoding import decode_rows, decoded_dtype
-from diskhop.dataset.files import check_length
+from diskhop.dataset.files import damaged, read_rows
 from diskhop.dataset.id_map import rank_by_id
 from diskhop.dataset.manifest import index_dtype, split_file
 from diskhop.dataset.sort.moved_rows import RowMover
-from diskhop.errors import FormatError, ReadError
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import tracked
 from diskhop.runtime.work_tools import WorkTools
@@ -307,25 +306,6 @@ class EdgeColumns:
             self._rows = _mover(numbers, position_of, self._work)
 
 
-def read_rows(path: Path, row_bytes: int, num_rows: int, at_once: int | None = None) -> Iterator[NDArray[np.uint8]]:
-    """Yield the bytes (rows, row_bytes) of a file in blocks of a few MiB, or of at_once rows.
-
-    Raises FormatError if the file has another length, ReadError.
-    """
-    check_length(path, num_rows * row_bytes)
-    try:
-        with path.open("rb", buffering=0) as file:
-            for start, stop in row_ranges(num_rows, at_once or max(1, _BLOCK_BYTES // row_bytes)):
-                block = np.fromfile(file, np.uint8, (stop - start) * row_bytes)
-                if len(block) < (stop - start) * row_bytes:
-                    raise damaged(path)
-                yield block.reshape(-1, row_bytes)
-    except OSError as error:
-        raise ReadError(
-            f"{path}: cannot be read: {error.strerror or error}; check its permissions and the disk"
-        ) from error
-
-
 def own_attributes(attributes: Mapping[str, AttributeInfo]) -> dict[str, AttributeInfo]:
     """Return the attributes that have values of their own."""
     return {name: info for name, info in attributes.items() if not info.stored_as}
@@ -349,13 +329,6 @@ def read_attribute(column: StoredColumn, rows: RowMover | None, stage: str) -> I
     for block in stored() if rows is None else rows.move(stored, table.row_bytes, stage=stage, key=stage):
         values = column.shaped(np.ascontiguousarray(block))
         yield (values.astype("<u4") << 16).view("<f4") if column.info.dtype == "bfloat16" else values
-
-
-def damaged(path: Path) -> FormatError:
-    """Return the error of a damaged file."""
-    return FormatError(
-        f"{path}: is damaged; run 'diskhop verify' to list the damaged blocks, and copy or import the dataset again"
-    )
 
 
 def _mover(places: NDArray[Any], row_at: NDArray[np.int64], work: WorkTools) -> RowMover:

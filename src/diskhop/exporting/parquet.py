@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.build.files import DatasetFiles
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.files import damaged
 from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.dataset.names import read_names
 from diskhop.errors import ConfigError
 from diskhop.exporting.arrays import only_types
-from diskhop.exporting.columns import EDGES_PER_BLOCK, EdgeColumns, NodeColumns, damaged
+from diskhop.exporting.columns import EDGES_PER_BLOCK, EdgeColumns, NodeColumns
 from diskhop.exporting.split_codes import split_codes
 from diskhop.io.atomic import announce, destination_errors, sync_file
 from diskhop.runtime.blocks import row_ranges

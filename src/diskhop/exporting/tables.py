@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.build.files import DatasetFiles
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.files import damaged
 from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.dataset.names import read_names
 from diskhop.errors import ConfigError
-from diskhop.exporting.columns import EdgeColumns, NodeColumns, damaged
+from diskhop.exporting.columns import EdgeColumns, NodeColumns
 from diskhop.exporting.split_codes import split_codes
 from diskhop.importing.tables.typed.schema import SCHEMA_NAME, split_ends
 from diskhop.io.atomic import announce, destination_errors, sync_file

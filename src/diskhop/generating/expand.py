@@ -22,10 +22,10 @@ from diskhop.dataset.build.checks import RESERVED_FOR_SPLIT, split_bytes
 from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.files import read_rows
 from diskhop.dataset.listed_edges import ListedEdges
 from diskhop.dataset.manifest import EDGE, MOST_COUNT, NODE, NodeType, index_dtype, split_file
 from diskhop.errors import ConfigError
-from diskhop.exporting.columns import read_rows
 from diskhop.generating.expand_config import ExpandConfig
 from diskhop.generating.graph import sorting_bytes
 from diskhop.io.atomic import Injector
@@ -199,7 +199,7 @@ def _copy_nodes(graph: Dataset, nodes: NodeType, builder: DatasetBuilder, factor
             builder.add_labels(NODE, (block.reshape(-1).view("<i8") for block in blocks), labels.num_classes)
     for number, split in enumerate(nodes.splits):
         for part, count in split.items():
-            path = graph.path / split_file(node_type, part, number, len(nodes.splits))
+            path = graph.content / split_file(node_type, part, number, len(nodes.splits))
             ids = (
                 block.reshape(-1).view("<i8") + copy * nodes.count
                 for copy in range(factor)

@@ -42,7 +42,7 @@ def write_page(content: str, path: Path, *, overwrite: bool) -> Path:
 
 
 def render_page(template: str, **content: Any) -> str:
-    """Return the page of a template of this folder. The charting library is in it only if `figures_of` has some."""
+    """Return the page of a template of this folder. content: what the template shows, by name."""
     return _environment().get_template(template).render(**content)
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 AMBER, VIOLET, GRAY = "#A87000", "#8C6BD1", "#7A7A7A"
 SERIES = (BLUE, VERMILION, GREEN, PINK, AMBER, VIOLET, GRAY)
-# Lines differ by more than their colour.
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
 def translucent(color: str, opacity: float) -> str:

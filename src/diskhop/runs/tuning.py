@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from diskhop.config.options import spell
 from diskhop.config.train import TrainConfig
 from diskhop.errors import BudgetError, ConfigError, TrainingError
 from diskhop.io.atomic import make_directories, write_file
@@ -50,7 +51,7 @@ class Trial(NamedTuple):
 
     def describe(self) -> str:
         """Return the changes in words."""
-        return ", ".join(f"{name} {_shown(value)}" for name, value in self.changes.items()) or "no change"
+        return ", ".join(f"{name} {spell(value)}" for name, value in self.changes.items()) or "no change"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class Tuning:
         """Return a line for each changed option."""
         tried = len({json.dumps(trial.changes) for trial in self.trials})
         why = f"best validation of {tried} trials of --tune {self.minutes:g}"
-        return [Choice(name, _shown(value), why) for name, value in self.chosen.items()]
+        return [Choice(name, spell(value), why) for name, value in self.chosen.items()]
 
 
 def make_grid(config: TrainConfig, given: Collection[str]) -> list[dict[str, Any]]:
@@ -280,7 +281,3 @@ def _train(changes: dict[str, Any], epochs: int, run: Callable[[], Trained]) -> 
 def _as_read(value: Any) -> Any:
     """Return a value as it is read again from JSON."""
     return json.loads(json.dumps(value))
-
-
-def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

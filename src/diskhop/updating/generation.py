@@ -10,7 +10,6 @@ and after a crash the next update overwrites them.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterable
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.dataset.build.extended import stored_sums
-from diskhop.dataset.build.files import DatasetFiles
+from diskhop.dataset.build.files import NO_LINKS, DatasetFiles
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.files import read_blocks
 from diskhop.dataset.manifest import CHECKSUMS_NAME, MANIFEST_NAME, Manifest, content_folder
@@ -44,7 +43,6 @@ from diskhop.io.checksums import BLOCK_BYTES, BlockHasher, FileSums, digest_byte
 from diskhop.updating.splice import damaged
 
 _FOLDER = re.compile(r"generation-([0-9]+)")
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 class NewGeneration:
@@ -151,7 +149,7 @@ class NewGeneration:
             try:
                 os.link(old, path)
             except OSError as error:
-                if error.errno not in _NO_LINKS:
+                if error.errno not in NO_LINKS:
                     raise
                 return False
         return True

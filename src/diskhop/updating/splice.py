@@ -5,7 +5,6 @@ Memory is that of a block and of the rows to insert.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.files import read_rows
 from diskhop.dataset.manifest import FileEntry
 from diskhop.errors import FormatError
 from diskhop.io.checksums import BlockHasher
-from diskhop.runtime.blocks import row_ranges
 
 BLOCK_BYTES = 1 << 20
 
@@ -63,25 +62,14 @@ def spliced(
 
 
 def stored_rows(path: Path, entry: FileEntry, row_bytes: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield the rows of a file, uint8 (rows, row_bytes), in blocks; each overwrites the previous one.
+    """Yield the rows of a file, uint8 (rows, row_bytes), in blocks.
 
     Raises FormatError, at the end, for a file that does not match its checksum.
     """
     hasher = BlockHasher()
-    rows_at_once = max(1, BLOCK_BYTES // row_bytes)
-    buffer = np.empty((rows_at_once, row_bytes), np.uint8)
-    with path.open("rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        for first, end in row_ranges(entry.num_bytes // row_bytes, rows_at_once):
-            block = buffer[: end - first]
-            content = block.reshape(-1)
-            filled = 0
-            while filled < len(content) and (count := file.readinto(content[filled:].data)):
-                filled += count
-            if filled < len(content):
-                raise damaged(path)
-            hasher.update(content)
-            yield block
+    for block in read_rows(path, row_bytes, entry.num_bytes // row_bytes, max(1, BLOCK_BYTES // row_bytes)):
+        hasher.update(block.reshape(-1))
+        yield block
     if f"{hasher.finish().digest:016x}" != entry.xxh3_64:
         raise damaged(path)
 

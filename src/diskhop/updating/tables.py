@@ -1,7 +1,7 @@
 """Deltas in tables: Parquet or CSV files of added edges, removed edges, and nodes, as `diskhop import` reads them.
 
-A delta is a folder with `edges.*`, `removed-edges.*` and `nodes.*`, each a file or a folder of parts, or one file of
-added edges. Columns are found as in an import. What the dataset has tells what a column must be: the kind of ids and
+A delta is a folder with `edges.*`, `removed-edges.*` and `nodes.*`, each a file or a folder of parts, or one of these
+files. Columns are found as in an import. What the dataset has tells what a column must be: the kind of ids and
 labels, the width of features, attributes by their names.
 """
 
@@ -321,9 +321,7 @@ def _find_files(source: Path) -> dict[str, tuple[Path, ...]]:
             raise SourceError(f"{source}: does not exist; give the folder or file of a delta")
         if not source.is_dir():
             if not has_table_suffix(source):
-                raise SourceError(
-                    f"{source}: is no table of edges; give a .parquet or .csv file, or a folder of tables"
-                )
+                raise SourceError(f"{source}: is no table; give a .parquet or .csv file, or a folder of tables")
             return {_content_of(source, source.name): (source,)}
     listed = find_files(source)
     found: dict[str, list[Path]] = {NODES: [], EDGES: [], REMOVED: []}

@@ -24,6 +24,8 @@ from diskhop.io.streams import TRANSFER_BYTES, SequentialWriter
 WRITER_BYTES = 2 * TRANSFER_BYTES
 # Memory of each further file that is written at the same time.
 SIDE_WRITER_BYTES = 2 << 20
+# What a file system that has no link for a file answers.
+NO_LINKS = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 class DatasetFiles:
@@ -71,7 +73,7 @@ class DatasetFiles:
             try:
                 os.link(path, destination)
             except OSError as error:
-                if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                if error.errno not in NO_LINKS:
                     raise
                 self.write(relative, read_blocks(path, sums.num_bytes))
                 if self._sums[relative].digest != sums.digest:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diskhop.dataset.encoding import decode_rows
+from diskhop.dataset.files import read_rows
 from diskhop.dataset.node_set import NodeSet
 from diskhop.dataset.statistics.columns import ColumnRanges
-from diskhop.dataset.statistics.stored_rows import block_starts, read_rows
+from diskhop.dataset.statistics.stored_rows import block_starts
 from diskhop.runtime.progress import Progress, silent
 
 FEATURES = "features"
@@ -40,9 +41,9 @@ def measure_features(
     if table is None:
         return None
     ranges = ColumnRanges(nodes.feature_dim)
-    num_blocks = len(block_starts(table.num_rows, table.row_stride, most_bytes)[0])
-    blocks = read_rows(table.path, table.num_rows, table.row_stride, most_bytes)
-    for number, (_, block) in enumerate(blocks, start=1):
+    starts, rows = block_starts(table.num_rows, table.row_stride, most_bytes)
+    blocks = read_rows(table.path, table.row_stride, table.num_rows, rows, starts.tolist())
+    for number, block in enumerate(blocks, start=1):
         ranges.add(decode_rows(block, nodes.feature_dtype, nodes.feature_dim))
-        progress(FEATURES, number, num_blocks)
+        progress(FEATURES, number, len(starts))
     return FeatureStatistics(ranges, table.num_rows)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.files import read_rows
 from diskhop.dataset.node_set import NodeSet
 from diskhop.dataset.statistics.columns import ColumnRanges
-from diskhop.dataset.statistics.stored_rows import read_rows
 from diskhop.errors import FormatError
-from diskhop.runtime.progress import Progress, silent
+from diskhop.runtime.progress import Progress, silent, tracked
 
 LABELS = "labels"
 
@@ -39,12 +39,12 @@ def count_labels(nodes: NodeSet, progress: Progress = silent) -> LabelBalance | 
         return None
     if nodes.num_tasks:
         ranges = ColumnRanges(nodes.num_tasks)
-        for done, block in read_rows(path, nodes.num_nodes, 4 * nodes.num_tasks):
+        rows = read_rows(path, 4 * nodes.num_tasks, nodes.num_nodes)
+        for block in tracked(rows, progress, LABELS, nodes.num_nodes):
             ranges.add(block.view(np.float32))
-            progress(LABELS, done, nodes.num_nodes)
         return LabelBalance(nodes.label_kind, int(ranges.num_finite.sum()), np.zeros(0, np.int64), ranges)
     by_class = np.zeros(nodes.num_classes, np.int64)
-    for done, block in read_rows(path, nodes.num_nodes, 8):
+    for block in tracked(read_rows(path, 8, nodes.num_nodes), progress, LABELS, nodes.num_nodes):
         classes = block.view(np.int64).reshape(-1)
         for wrong in (int(classes.min(initial=-1)), int(classes.max(initial=-1))):
             if not -1 <= wrong < nodes.num_classes:
@@ -53,5 +53,4 @@ def count_labels(nodes: NodeSet, progress: Progress = silent) -> LabelBalance | 
                 )
         known, counts = np.unique(classes[classes >= 0], return_counts=True)
         by_class[known] += counts
-        progress(LABELS, done, nodes.num_nodes)
     return LabelBalance(nodes.label_kind, int(by_class.sum()), by_class, None)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.files import read_rows
 from diskhop.dataset.statistics.doubling import DoublingHistogram
-from diskhop.dataset.statistics.stored_rows import read_rows
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress, silent
 
@@ -42,7 +42,7 @@ def triple_blocks(dataset: Dataset, part: str) -> Iterator[NDArray[np.int64]]:
     info = dataset.manifest.triples
     if info is None or part not in info.parts:
         return
-    for _, block in read_rows(dataset.content / "triples" / f"{part}.bin", info.parts[part], 24):
+    for block in read_rows(dataset.content / "triples" / f"{part}.bin", 24, info.parts[part]):
         yield block.view(np.int64)
 
 

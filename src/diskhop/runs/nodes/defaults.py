@@ -128,7 +128,8 @@ def resolve_config(
         choose_chunks(task, choices)
     choose_machine(choices)
     config = kind(**choices.complete)
-    facts = read_label_facts(dataset, task) if config.task == CLASSIFICATION else None
+    is_new = config.task == CLASSIFICATION and not _is_complete(given, kind)
+    facts = read_label_facts(dataset, task) if is_new else None
     advice = [] if facts is None else advise(facts, config)
     return Resolved(config, [*choices.made, *advice], task)
 
