@@ -56,7 +56,7 @@ CASES = {
     "sage": Case(3, accumulate=6, norm="batch", clip_norm=0.5, lr_schedule="cosine", warmup=1),
     # The last of 14 batches has one row, which is normalised by running statistics.
     "sign": Case(2, model="sign", **OF_TABLES, batch_size=23, norm="batch"),
-    "learned rows": Case(2, "typed", **OF_TYPES),
+    "learned rows": Case(2, "typed", accumulate=4, **OF_TYPES),
     "links": Case(2, **{**LINKS, "model": "gcn"}),
     "rows on a device": Case(2, store="static", norm="batch", device="cuda:7", device_memory_bytes=10_000),
     "tables on a device": Case(2, model="sign", **OF_TABLES, device="cuda:7", device_memory_bytes=10**8),

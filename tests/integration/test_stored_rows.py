@@ -111,15 +111,15 @@ def test_predictions_read_rows_on_disk(path: Path, in_memory: Path, on_disk: Pat
 def test_several_processes_are_refused_with_the_memory_that_rows_take(path: Path, tmp_path: Path) -> None:
     options = {**OPTIONS, "threads": 2, "memory": "100MB", "dataset": str(path)}
     ((first, _other),) = run_jobs([RanksJob(2, options, outs=folders_of(tmp_path / "run"))])
-    least_bytes = memory_for_rows({"author": RowLayout(num_rows=NUM_AUTHORS, dim=32)})
+    least_bytes = memory_for_rows({"author": RowLayout(num_rows=NUM_AUTHORS, dim=32)}, is_summed=True)
     assert first == (
         "learned features of author exceed --memory 100 MB for 2 processes on one machine, and are trained in one "
         f"process from disk: use --memory {-(-2 * least_bytes // 1_000_000)}MB, or one process"
     )
     assert not (tmp_path / "run").exists()
     counts = {"author": NUM_AUTHORS}
-    assert not place_learned(counts, 32, least_bytes).is_on_disk
-    assert place_learned(counts, 32, least_bytes - 1).is_on_disk
+    assert not place_learned(counts, 32, least_bytes, accumulate=2).is_on_disk
+    assert place_learned(counts, 32, least_bytes - 1, accumulate=2).is_on_disk
 
 
 class _Kill(Callback):
@@ -177,7 +177,7 @@ def test_a_damaged_version_is_refused(path: Path, on_disk: Path, tmp_path: Path)
 def test_rows_do_not_depend_on_the_cache(num_rows: int, dim: int, num_cached: int, tmp_path: Path) -> None:
     layout = RowLayout(num_rows=num_rows, dim=dim)
     stored = StoredRows("a", layout, layout.cache_bytes(num_cached), seed=3, key=1)
-    expected = LearnedRows(num_rows, dim, seed=3, key=1)
+    expected = LearnedRows(num_rows, dim, seed=3, key=1, is_summed=True)
     stored.open(RowPlace(tmp_path, open_engine().engine))
     random, every = np.random.default_rng(0), np.arange(num_rows)
     for turn in range(6):
@@ -186,8 +186,8 @@ def test_rows_do_not_depend_on_the_cache(num_rows: int, dim: int, num_cached: in
             weights = torch.randn(100, dim, generator=torch.Generator().manual_seed(turn))
             for rows in (stored, expected):
                 torch.autograd.backward((rows(ids) * weights).sum())
-        stored.step(0.1, 2.0)
-        expected.step(0.1, 2.0)
+        stored.step(0.1, 3.0)
+        expected.step(0.1, 3.0)
         if turn == 3:
             stored.keep()
             kept = {name: tensor.clone() for name, tensor in stored.state_dict().items()}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from diskhop.nn.typed.embeddings import LearnedRows, NodeEmbeddings
+from diskhop.nn.typed import embeddings
+from diskhop.nn.typed.embeddings import GradientRows, LearnedRows, NodeEmbeddings, sums_bytes
 
 LR = 0.1
 
@@ -39,6 +41,44 @@ def test_rows_without_a_gradient_leave_no_trace() -> None:
     table.step(LR)
     assert unused.grad is None
     np.testing.assert_array_equal(table.values, before)
+
+
+def test_gradients_of_a_step_are_summed_in_the_order_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "_UPDATED_ROWS", 7)
+    monkeypatch.setattr(embeddings, "PIECE_BYTES", 3 * 4 * 6)
+    rows, expected = LearnedRows(50, 6, seed=1, is_summed=True), NodeEmbeddings(50, 6, seed=1)
+    random, changed = np.random.default_rng(0), set()
+    for _ in range(3):  # steps
+        sums = torch.zeros(50, 6)
+        for _ in range(4):
+            ids = random.choice(50, 20)
+            weights = torch.from_numpy(random.normal(size=(20, 6)).astype(np.float32))
+            torch.autograd.backward((rows(ids) * weights).sum())
+            pieces = rows.take_batch()
+            assert [len(ids) for ids, _ in pieces] == [3] * 6 + [2]
+            for piece in pieces:
+                rows.add_piece(piece)
+            for row, grad in zip(ids.tolist(), weights, strict=True):
+                sums[row] += grad
+            changed |= set(ids.tolist())
+        rows.end_step()
+        rows.step(LR, 3.0)
+        read = torch.from_numpy(np.flatnonzero(sums.any(1).numpy()))
+        torch.autograd.backward(expected.rows(read.numpy()), sums[read])
+        for each in expected.take_gradients():
+            expected.add_gradients((each[0], each[1] / 3.0))
+        expected.step(LR)
+        np.testing.assert_array_equal(rows.state_dict()["values"], expected.values)
+    assert len(changed) == 50
+
+
+def test_sums_of_gradients_are_taken_a_few_rows_at_a_time() -> None:
+    sums = GradientRows(40_000, 64)
+    sums.add(np.arange(40_000), torch.ones(40_000, 64))
+    pieces = [(len(ids), ids.nbytes + grads.nbytes) for ids, grads in sums.take()]
+    assert sum(num_rows for num_rows, _ in pieces) == 40_000
+    assert list(sums.take()) == []
+    assert 40_000 * (4 * 64 + 1) + max(num_bytes for _, num_bytes in pieces) < sums_bytes(40_000, 64)
 
 
 def test_initial_values_repeat_and_differ_by_seed_key_and_block() -> None:

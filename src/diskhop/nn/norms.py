@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -22,8 +22,10 @@ class BatchNorm(nn.BatchNorm1d):
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
-        # Of batches that the running statistics do not have yet; None: they follow every batch at once.
+        # Of this process's batch, which the running statistics do not have yet; None: they follow every batch at once.
         self._waiting: list[tuple[Tensor, Tensor]] | None = None
+        # Of all batches of a step.
+        self._of_step: list[tuple[Tensor, Tensor]] = []
 
     def forward(self, x: Tensor) -> Tensor:
         """(rows, dim) -> (rows, dim)."""
@@ -49,9 +51,14 @@ class BatchNorm(nn.BatchNorm1d):
         # For other processes, which may compute elsewhere.
         return [(mean.cpu(), variance.cpu()) for mean, variance in taken]
 
-    def add_batch(self, taken: list[tuple[Tensor, Tensor]]) -> None:
+    def add_piece(self, piece: tuple[Tensor, Tensor]) -> None:
+        """See FollowsBatches: a batch of one row, which reads the statistics, must not see those of its step."""
+        self._of_step.append(piece)
+
+    def end_step(self) -> None:
         """See FollowsBatches."""
-        for mean, variance in taken:
+        added, self._of_step = self._of_step, []
+        for mean, variance in added:
             self._follow(mean, variance)
 
     def _follow(self, mean: Tensor, variance: Tensor) -> None:
@@ -70,11 +77,14 @@ class FollowsBatches(Protocol):
     def hold_batches(self, held: bool) -> None:
         """Set whether batches change nothing until they are added."""
 
-    def take_batch(self) -> Any:
-        """Return what the last batch of this process changes."""
+    def take_batch(self) -> Sequence[Any]:
+        """Return what the last batch of this process changes, as pieces: tuples of arrays, which are sent in turn."""
 
-    def add_batch(self, taken: Any) -> None:
-        """Change by what take_batch() returned, here or in another process."""
+    def add_piece(self, piece: Any) -> None:
+        """Add what take_batch() returned, here or in another process, in the order of the batches."""
+
+    def end_step(self) -> None:
+        """Hear that all batches of a step were added."""
 
 
 class LayerNorm(nn.LayerNorm):

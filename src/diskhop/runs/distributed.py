@@ -72,14 +72,18 @@ class Group:
         rounds: Iterable[tuple[Any, ...]] = zip_longest(*self.gather(items), fillvalue=_NOTHING)
         return (item for item in chain.from_iterable(rounds) if item is not _NOTHING)
 
+    def each_of(self, items: Sequence[T]) -> Iterator[T]:
+        """Yield the items of all ranks, on every rank: those of rank 0 first. One at a time is in memory."""
+        if self.is_alone:
+            yield from items
+            return
+        for rank, count in enumerate(self.gather(len(items))):
+            for number in range(count):
+                yield self._from_rank(rank, items[number] if rank == self.ranks.rank else None)
+
     def from_first(self, item: T) -> T:
         """Return rank 0's item, on every rank."""
-        if self.is_alone:
-            return item
-        found = [item]
-        with _noticing():
-            dist.broadcast_object_list(found, src=0)
-        return found[0]
+        return item if self.is_alone else self._from_rank(0, item)
 
     def first(self, make: Callable[[], T]) -> T:
         """Return what rank 0 makes, on every rank; the others make nothing."""
@@ -149,6 +153,13 @@ class Group:
         if not self.is_alone:
             with _noticing():
                 dist.barrier()
+
+    def _from_rank(self, rank: int, item: Any) -> Any:
+        """Return a rank's item, on every rank."""
+        found = [item]
+        with _noticing():
+            dist.broadcast_object_list(found, src=rank)
+        return found[0]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from diskhop.budget import format_bytes
 from diskhop.embedding.rows.layout import RowLayout
 from diskhop.embedding.rows.versions import COPYING_BYTES
-from diskhop.nn.typed.embeddings import COPIES, embedding_bytes
+from diskhop.nn.typed.embeddings import COPIES, embedding_bytes, sums_bytes
 
 # Learned rows stay in memory if they and their checkpoints take at most this share of it.
 _MOST_LEARNED_SHARE = 0.75
@@ -24,10 +24,12 @@ class LearnedPlace:
 
     layouts: their files, by type.
     cache_bytes: memory for pages of each type; empty if the rows are in memory.
+    is_summed: steps have several batches, whose gradients are added up.
     """
 
     layouts: Mapping[str, RowLayout]
     cache_bytes: Mapping[str, int] = field(default_factory=dict)
+    is_summed: bool = False
 
     @property
     def is_on_disk(self) -> bool:
@@ -50,17 +52,19 @@ class LearnedPlace:
         num_bytes = _row_bytes(self.layouts)
         if not num_bytes:
             return {}
-        return {"learned features": num_bytes, "checkpoints of learned features": COPIES * num_bytes}
+        held = {"learned features": num_bytes, "checkpoints of learned features": COPIES * num_bytes}
+        return held | ({"gradients of learned features": _sums_bytes(self.layouts)} if self.is_summed else {})
 
 
-def place_learned(counts: Mapping[str, int], dim: int, memory_bytes: int) -> LearnedPlace:
+def place_learned(counts: Mapping[str, int], dim: int, memory_bytes: int, accumulate: int = 1) -> LearnedPlace:
     """Place learned rows: in memory if their checkpoints fit too, else on disk with a cache that types share by size.
 
-    counts: nodes by type. dim: values of a row.
+    counts: nodes by type. dim: values of a row. accumulate: batches of a step.
     """
     layouts = {name: RowLayout(num_rows=count, dim=dim) for name, count in counts.items()}
-    if memory_for_rows(layouts) <= memory_bytes:
-        return LearnedPlace(layouts)
+    is_summed = accumulate > 1
+    if memory_for_rows(layouts, is_summed=is_summed) <= memory_bytes:
+        return LearnedPlace(layouts, is_summed=is_summed)
     total = sum(layout.file_bytes for layout in layouts.values())
     cached = {}
     for name, layout in layouts.items():
@@ -69,9 +73,14 @@ def place_learned(counts: Mapping[str, int], dim: int, memory_bytes: int) -> Lea
     return LearnedPlace(layouts, cached)
 
 
-def memory_for_rows(layouts: Mapping[str, RowLayout]) -> int:
-    """Return the smallest memory, in bytes, in which learned rows stay with their checkpoints."""
-    return math.ceil((1 + COPIES) * _row_bytes(layouts) / _MOST_LEARNED_SHARE)
+def memory_for_rows(layouts: Mapping[str, RowLayout], *, is_summed: bool) -> int:
+    """Return the smallest memory, in bytes, in which learned rows stay, with all that held() names."""
+    num_bytes = (1 + COPIES) * _row_bytes(layouts) + (_sums_bytes(layouts) if is_summed else 0)
+    return math.ceil(num_bytes / _MOST_LEARNED_SHARE)
+
+
+def _sums_bytes(layouts: Mapping[str, RowLayout]) -> int:
+    return sum(sums_bytes(layout.num_rows, layout.dim) for layout in layouts.values())
 
 
 def _row_bytes(layouts: Mapping[str, RowLayout]) -> int:

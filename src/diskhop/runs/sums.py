@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from diskhop.nn.norms import FollowsBatches
+from diskhop.nn.typed.embeddings import PIECE_BYTES
 from diskhop.runs.distributed import Group
 
 # Values that ranks send of a batch: whether there is one, its loss and the loss's weight.
@@ -105,6 +107,20 @@ def separate_gradients(model: nn.Module) -> None:
             found.add(parameter.grad.data_ptr())
 
 
+def _messages(pieces: Iterable[tuple[int, Any]]) -> list[list[tuple[int, Any]]]:
+    """Divide pieces of what follows batches, each a tuple of arrays, into messages of about PIECE_BYTES."""
+    messages: list[list[tuple[int, Any]]] = []
+    room = 0
+    for number, piece in pieces:
+        num_bytes = sum(array.nbytes for array in piece)
+        if num_bytes > room:
+            messages.append([])
+            room = PIECE_BYTES
+        messages[-1].append((number, piece))
+        room -= num_bytes
+    return messages
+
+
 class GradientSums:
     """Adds up the gradients of a model. Between rounds, no parameter has a gradient, unless this process is alone."""
 
@@ -117,8 +133,6 @@ class GradientSums:
         self._losses: list[LossValue | None] = []
         # Rounds of the step that are sent: facts and gradients, each returned once all ranks sent theirs.
         self._sent: deque[tuple[Callable[[], list[Tensor]], Callable[[], list[Tensor]]]] = deque()
-        # By round of the step, what this rank's batch changes in each of `following`.
-        self._taken: list[list[Any]] = []
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -139,11 +153,11 @@ class GradientSums:
         """
         if self._group.is_alone:
             self._losses.append(own)
-            self._taken.append([each.take_batch() for each in self._following])
+            self._follow()
             return
         facts = self._group.begin_gather(self._facts(own))
         packed = self._pack()
-        self._taken.append([each.take_batch() for each in self._following])
+        self._follow()
         if self._group.stays_on_device(packed):
             # Devices wait for each other where all ranks do: one that has ended is noticed by its facts.
             self._add_round(facts(), self._group.gather_tensors(packed))
@@ -159,7 +173,8 @@ class GradientSums:
         while self._sent:
             self._add_first()
         losses, self._losses = self._losses, []
-        self._follow([loss is not None for loss in losses])
+        for each in self._following:
+            each.end_step()
         if not self._group.is_alone:
             for number, parameter in enumerate(self._parameters):
                 total, self._sums[number] = self._sums[number], None
@@ -178,16 +193,13 @@ class GradientSums:
             if facts[0]:
                 self._add(facts[_FACTS:], gradients)
 
-    def _follow(self, has_batch: list[bool]) -> None:
-        """Add the batches of a step to what follows them. has_batch: by round, then by rank."""
-        taken, self._taken = self._taken, []
+    def _follow(self) -> None:
+        """Add the batches of a round to what follows them, a few pieces at a time: learned rows may be large."""
         if not self._following:
             return
-        rounds = zip(*self._group.gather(taken), strict=True)
-        for is_batch, parts in zip(has_batch, (part for by_rank in rounds for part in by_rank), strict=True):
-            if is_batch:
-                for each, part in zip(self._following, parts, strict=True):
-                    each.add_batch(part)
+        taken = [(number, piece) for number, each in enumerate(self._following) for piece in each.take_batch()]
+        for number, piece in chain.from_iterable(self._group.each_of(_messages(taken))):
+            self._following[number].add_piece(piece)
 
     def _facts(self, own: LossValue | None) -> Tensor:
         """Return what this rank says of its batch, float64: _FACTS, and whether each parameter has a gradient."""

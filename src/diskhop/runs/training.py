@@ -290,7 +290,7 @@ def _require_rows_in_memory(job: TrainingJob, context: RunContext, model: nn.Mod
     ranks = context.group.ranks
     if not layouts or ranks.count == 1:
         return
-    least_bytes = ranks.local_count * memory_for_rows(layouts)
+    least_bytes = ranks.local_count * memory_for_rows(layouts, is_summed=True)
     raise ConfigError(
         f"learned features of {', '.join(layouts)} exceed --memory {format_bytes(job.config.memory_bytes)} for "
         f"{ranks.local_count} processes on one machine, and are trained in one process from disk: use --memory "

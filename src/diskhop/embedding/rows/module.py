@@ -92,11 +92,12 @@ class StoredRows(nn.Module):
             return
         cache = self._opened
         ids, grads = np.concatenate([ids for ids, _ in reads]), torch.cat([grad for _, grad in reads])
-        if weight != 1.0:
-            grads /= weight
         distinct, places = np.unique(ids, return_inverse=True)
+        sums = torch.zeros(len(distinct), self.layout.dim).index_add_(0, torch.from_numpy(places), grads)
+        if weight != 1.0:
+            sums /= weight
         values, squares = cache.gather(distinct)
-        self._updater.update(values, squares, torch.from_numpy(places), grads, lr, EPSILON)
+        self._updater.update(values, squares, torch.arange(len(distinct)), sums, lr, EPSILON)
         cache.scatter(distinct, values, squares)
 
     def open(self, place: RowPlace) -> None:

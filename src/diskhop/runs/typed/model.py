@@ -59,7 +59,7 @@ def types_of_run(merged: Dataset, config: AnyTypedConfig) -> RunTypes:
         else:
             made[name] = made_features(config.features, merged.path, nodes.num_nodes, config.seed)
     dims = {name: stored.get(name, 0) or (made[name].dim if name in made else 0) for name in types.node_types}
-    place = place_learned(learned, config.hidden, config.memory_bytes)
+    place = place_learned(learned, config.hidden, config.memory_bytes, config.accumulate)
     return RunTypes(stored, learned, place, made, TypedSchema(dims, tuple(edges.ends for edges in types.edges)))
 
 
@@ -97,7 +97,7 @@ def _learned_rows(place: LearnedPlace, name: str, seed: int, key: int) -> nn.Mod
     layout = place.layouts[name]
     if place.is_on_disk:
         return StoredRows(name, layout, place.cache_bytes[name], seed=seed, key=key)
-    return LearnedRows(layout.num_rows, layout.dim, seed=seed, key=key)
+    return LearnedRows(layout.num_rows, layout.dim, seed=seed, key=key, is_summed=place.is_summed)
 
 
 def learned_name(node_type: str) -> str:
