@@ -23,6 +23,8 @@ from diskhop.system.memory import buffer_bytes
 # there (32 MiB is a quarter slower; see docs/log.md).
 STAGING_BYTES = 8 << 20
 SMALLEST_STAGING_BYTES = 4 << 20
+# Batches in flight of each process: one is read while another waits for the model.
+_FEWEST_OF_A_PROCESS = 2
 # Name of the memory in which rows to pin are chosen.
 CHOOSING = "counting accesses"
 
@@ -237,8 +239,9 @@ class StoreRoom:
         self._left_bytes -= num_bytes * (1 if name in self.shared else self.num_processes)
 
     def grow_in_flight(self, most_in_flight: int) -> None:
-        """Take memory for up to most_in_flight batches."""
-        grown = self.in_flight.grow(self.left_bytes, most_in_flight)
+        """Take memory for up to most_in_flight batches of all processes together: they read from one disk."""
+        each = min(most_in_flight, max(_FEWEST_OF_A_PROCESS, -(-most_in_flight // self.num_processes)))
+        grown = self.in_flight.grow(self.left_bytes, each)
         self.take("mini-batches in flight", grown.num_bytes - self.in_flight.num_bytes)
         self.in_flight = grown
 
