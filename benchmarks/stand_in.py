@@ -17,6 +17,7 @@ from diskhop.embedding.partitions.edges import EdgeRows
 from diskhop.embedding.step.step import Step
 from diskhop.runs import training
 from diskhop.runs.embedding import trainers
+from diskhop.runs.embedding.trainers import HostTrainer, Trained
 from diskhop.runs.feeds import Batch, Feed
 from diskhop.runs.nodes import sampled
 from diskhop.runs.sums import LossValue
@@ -55,17 +56,27 @@ def trained_by_stand_in(step_seconds: float) -> Iterator[None]:
 
 @contextmanager
 def embedded_by_stand_in(edge_seconds: float) -> Iterator[None]:
-    """Let embed() wait for each edge of a batch instead of training on it; with 0 seconds it trains as always."""
+    """Let embed() wait for each edge of a batch instead of training on it; with 0 seconds it trains as always.
 
-    class Waiting(Step):
+    A batch takes that long from when its edges are taken: the papers' times of batches have all of their steps.
+    """
+
+    class Idle(Step):
         def run(self, edges: EdgeRows, *_: Any) -> float:
-            time.sleep(edge_seconds * len(edges))
             return 0.0
+
+    make_and_train = HostTrainer.train
+
+    def train(trainer: HostTrainer, number: int, lr_share: float) -> Trained:
+        begun = time.perf_counter()
+        trained = make_and_train(trainer, number, lr_share)
+        time.sleep(max(0.0, begun + edge_seconds * trained.num_edges - time.perf_counter()))
+        return trained
 
     if not edge_seconds:
         yield
         return
-    with patch.object(trainers, "Step", Waiting):
+    with patch.object(trainers, "Step", Idle), patch.object(HostTrainer, "train", train):
         yield
 
 

@@ -99,26 +99,38 @@ MUTATIONS = (
                 self._train_phase(leaving)
                 parts.buffer.release(staying.gone)
                 self._train_phase(staying)
-            else:""",
+            parts.buffer.finish()""",
         """                self._train_phase(leaving)
                 parts.buffer.release(staying.gone)
                 self._train_phase(staying)
                 parts.buffer.begin(to_load)
-            else:""",
+            parts.buffer.finish()""",
         f"{_IDEAS}::test_the_next_partition_is_read_while_staying_buckets_are_trained",
     ),
     Mutation(
         "the next partition is read into the slot that is left",
         "runs/embedding/loop.py",
-        """                parts.buffer.evict(staying.gone)
-                parts.buffer.begin(to_load)
+        """                parts.buffer.exchange(staying.gone, to_load)
                 self._train_phase(staying)
-""",
+            else:""",
         """                self._train_phase(staying)
-                parts.buffer.evict(staying.gone)
-                parts.buffer.begin(to_load)
-""",
+                parts.buffer.exchange(staying.gone, to_load)
+            else:""",
         f"{_IDEAS}::test_the_next_partition_is_read_into_the_slot_that_is_left",
+    ),
+    Mutation(
+        "every read of Legend's order has something to train",
+        "policies/schedule.py",
+        "min(staying[pair], key=lambda n: num_staying[n - start], default=meetings[pair][0])",
+        "meetings[pair][0]",
+        "tests/unit/test_orderings.py::test_something_is_trained_during_every_read_of_legends_order",
+    ),
+    Mutation(
+        "a partition is read while the one before is written",
+        "embedding/partitions/moves.py",
+        "                self._finish_writes(_PIECES_IN_FLIGHT)\n",
+        "",
+        "tests/unit/test_partition_moves.py::test_a_piece_is_read_into_the_memory_of_one_that_is_written",
     ),
     Mutation(
         "a batch of hops is read while one is used",

@@ -222,19 +222,14 @@ def test_the_next_partition_is_read_while_staying_buckets_are_trained(
 def test_the_next_partition_is_read_into_the_slot_that_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 4, with three slots: written, and the next one read in its place, before the staying buckets train."""
     events: list[str] = []
-    train, evict, submit = EmbeddingRun._train_phase, PartitionBuffer.evict, PartitionBuffer._submit_read
-    slots: list[int] = []
+    train, exchange = EmbeddingRun._train_phase, PartitionBuffer.exchange
 
-    def record_evicted(buffer: PartitionBuffer, leaving: Sequence[int]) -> None:
-        slots.extend(buffer.base(each) for each in leaving)
-        events.extend("write" for _ in leaving)
-        evict(buffer, leaving)
-
-    def record_read(buffer: PartitionBuffer, partition: int) -> None:
-        submit(buffer, partition)
+    def record_exchange(buffer: PartitionBuffer, leaving: Sequence[int], next_state: Sequence[int]) -> None:
+        slots = [buffer.base(each) for each in leaving]
+        exchange(buffer, leaving, next_state)
         if slots:
-            events.append("read")
-            assert buffer.base(partition) == slots.pop()
+            events.append("exchange")
+            assert slots == [buffer.base(next_state[-1])]
 
     def record_training(loop: EmbeddingRun, phase: Phase) -> None:
         if phase.buckets:
@@ -242,8 +237,7 @@ def test_the_next_partition_is_read_into_the_slot_that_is_left(tmp_path: Path, m
             assert set(phase.partitions).isdisjoint(phase.gone), "negatives of these would be of the next partition"
         train(loop, phase)
 
-    monkeypatch.setattr(PartitionBuffer, "evict", record_evicted)
-    monkeypatch.setattr(PartitionBuffer, "_submit_read", record_read)
+    monkeypatch.setattr(PartitionBuffer, "exchange", record_exchange)
     monkeypatch.setattr(EmbeddingRun, "_train_phase", record_training)
     config = embed_config(
         partitions=8, epochs=1, evaluate=False, partition_order="searched", prefetch_slot="leaving", buffer=3
@@ -251,7 +245,7 @@ def test_the_next_partition_is_read_into_the_slot_that_is_left(tmp_path: Path, m
     with memory_folder(tmp_path) as folder:
         plan = run_config(small_triples(folder / "triples"), config, folder / "out").result["plan"]
     assert (plan["num_slots"], plan["prefetchable"], plan["overlap"]) == (3, 1, True)
-    assert events[:-1] == ["leaving", "write", "read", "staying"] * (plan["states"] - 1)
+    assert events[:-1] == ["leaving", "exchange", "staying"] * (plan["states"] - 1)
 
 
 # -- PP-GNN --

@@ -23,6 +23,7 @@ from diskhop.policies.schedule import (
     buckets_of_ranks,
     prefetchable_share,
     schedule_of_pass,
+    staying_share,
 )
 
 EVERY_COUNT = range(4, 65)
@@ -107,9 +108,11 @@ def test_every_swap_of_ours_is_prefetchable_where_it_must_be() -> None:
 
 
 def test_legend_has_few_swaps_that_are_not_prefetchable() -> None:
-    """4 of 36 with 12 partitions, says section 4; BETA has few that are."""
+    """4 of 36 with 12 partitions, says section 4; BETA trains half as much while partitions are read."""
     assert share_of(legend_states(12)) >= 32 / 36
-    assert share_of(beta_states(12)) < 0.5
+    legend, beta = (Schedule.of_one(states) for states in (legend_states(12), beta_states(12)))
+    assert staying_share(beta) < 0.55 * staying_share(legend)
+    assert prefetchable_share(beta) < 2 / 3
 
 
 @pytest.mark.parametrize(("num_partitions", "num_states"), [(4, 1), (16, 20), (64, 336)])
@@ -155,14 +158,24 @@ def test_every_bucket_is_trained_once_by_a_state_that_has_it(name: str) -> None:
         assert not any(gone & set(bucket) for bucket in each.staying)
 
 
-def test_of_a_partition_that_leaves_buckets_with_the_newest_come_last() -> None:
-    states = [(0, 1, 2), (0, 2, 3), (2, 3, 4)]
-    second = buckets_by_state(states)[1]
-    assert second.leaving == ((0, 3), (3, 0))
-    assert second.staying == ((2, 3), (3, 2), (3, 3))
-    first = buckets_by_state(states)[0]
+def test_buckets_wait_for_a_state_in_which_less_is_trained_while_a_partition_is_read() -> None:
+    first, second, third = buckets_by_state([(0, 1, 2), (0, 2, 3), (0, 2, 4)])
     assert first.leaving == ((0, 1), (1, 0), (1, 1), (1, 2), (2, 1))
-    assert first.staying == ((0, 0), (0, 2), (2, 0), (2, 2))
+    assert first.staying == ((0, 0), (2, 2))
+    assert second.leaving == ((0, 3), (2, 3), (3, 0), (3, 2), (3, 3))
+    assert second.staying == ((0, 2), (2, 0))
+    assert third.staying == ((0, 4), (2, 4), (4, 0), (4, 2), (4, 4))
+
+
+@pytest.mark.parametrize("num_partitions", [8, 10, 12, 14, 16])
+def test_something_is_trained_during_every_read_of_legends_order(num_partitions: int) -> None:
+    """As long as two buckets take, says the proof of Theorem 3; trained where they meet first, some reads had none."""
+    by_state = buckets_by_state(legend_states(num_partitions))[:-1]
+    num_staying = [len(each.staying) for each in by_state]
+    assert min(num_staying) >= (2 if num_partitions in (8, 10) else 1)
+    assert sum(each >= 2 for each in num_staying) >= len(by_state) - 2
+    assert max(num_staying) <= 3
+    assert sum(num_staying) / num_partitions**2 >= 0.54
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations_with_replacement, pairwise
 
 from diskhop.policies.orderings import Bucket, State
 
@@ -88,9 +88,11 @@ def schedule_of_pass(schedule: Schedule, number: int, seed: int) -> Schedule:
 
 
 def buckets_of_ranks(schedule: Schedule) -> list[list[StateBuckets]]:
-    """Return the buckets that each rank trains in each state: those with two partitions that met in no earlier state.
+    """Return the buckets that each rank trains in each state, every bucket once.
 
-    Buckets of a partition that leaves come first, and among them those without the partition just loaded.
+    Two partitions may be in memory together for several states. Their buckets are trained in one in which both stay
+    while another partition is read, if there is one, and there in the state with the fewest such buckets. Legend's
+    Algorithm 2 trains them in the last one, others in the first one: both leave some reads without training meanwhile.
     """
     trained: set[Bucket] = set()
     found: list[list[StateBuckets]] = [[] for _ in schedule.states]
@@ -99,7 +101,7 @@ def buckets_of_ranks(schedule: Schedule) -> list[list[StateBuckets]]:
         start, end = end, end + length
         # Ranks of a round have no partition in common, so one after the other finds what all find at once.
         for states, buckets in zip(schedule.states, found, strict=True):
-            buckets += [_buckets_of_state(states, number, trained) for number in range(start, end)]
+            buckets += _buckets_of_round(states, start, end, trained)
     return found
 
 
@@ -127,14 +129,32 @@ def staying_share(schedule: Schedule) -> float:
     return sum(len(buckets.staying) for buckets in by_state) / num_partitions**2
 
 
-def _buckets_of_state(states: Sequence[State], number: int, trained: set[Bucket]) -> StateBuckets:
-    """Return the buckets of a state that are not trained yet, and add them to `trained`."""
-    state = states[number]
-    next_state = states[number + 1] if number + 1 < len(states) else state
-    was_loaded = set(state) - set(states[number - 1]) if number else set()
-    pairs = [(one, other) for one in sorted(state) for other in sorted(state)]
-    new = [bucket for bucket in pairs if bucket not in trained]
-    trained.update(new)
-    leaving = [bucket for bucket in new if not set(bucket) <= set(next_state)]
-    leaving.sort(key=lambda bucket: not was_loaded.isdisjoint(bucket))
-    return StateBuckets(tuple(leaving), tuple(bucket for bucket in new if bucket not in leaving))
+def _buckets_of_round(states: Sequence[State], start: int, end: int, trained: set[Bucket]) -> list[StateBuckets]:
+    """Return the buckets of each state of a round that are not trained yet, and add them to `trained`.
+
+    Pairs of partitions that stay together less often are assigned first.
+    """
+    meetings: dict[Bucket, list[int]] = {}
+    for number in range(start, end):
+        for pair in combinations_with_replacement(sorted(states[number]), 2):
+            if pair not in trained:
+                meetings.setdefault(pair, []).append(number)
+    trained.update(meetings)
+    # Nothing is read at the end of a round.
+    staying = {
+        pair: [n for n in meetings[pair] if n + 1 < end and set(pair) <= set(states[n + 1])] for pair in meetings
+    }
+    num_staying = [0] * (end - start)
+    chosen: list[list[Bucket]] = [[] for _ in range(start, end)]
+    for pair in sorted(meetings, key=lambda pair: len(staying[pair])):
+        buckets = [pair] if pair[0] == pair[1] else [pair, pair[::-1]]
+        number = min(staying[pair], key=lambda n: num_staying[n - start], default=meetings[pair][0])
+        if staying[pair]:
+            num_staying[number - start] += len(buckets)
+        chosen[number - start] += buckets
+    found = []
+    for number, buckets in enumerate(chosen, start):
+        next_state = states[number + 1] if number + 1 < len(states) else states[number]
+        leaving = tuple(sorted(bucket for bucket in buckets if not set(bucket) <= set(next_state)))
+        found.append(StateBuckets(leaving, tuple(sorted(set(buckets).difference(leaving)))))
+    return found

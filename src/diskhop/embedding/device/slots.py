@@ -15,8 +15,9 @@ from torch import Tensor
 from diskhop._native import BufferPool
 from diskhop.budget import format_bytes
 from diskhop.embedding.partitions.layout import PartitionLayout
+from diskhop.embedding.partitions.moves import LoadedPartition
 from diskhop.embedding.partitions.slots import Move, fill_new
-from diskhop.embedding.partitions.store import LoadedPartition, PartitionStore, Version
+from diskhop.embedding.partitions.store import PartitionStore, Version
 from diskhop.errors import TrainingError
 from diskhop.pipeline.transfer import RING_BYTES, DeviceCopies
 from diskhop.system.memory import buffer_bytes
@@ -72,6 +73,16 @@ class DeviceSlots:
             for target, source in zip(self._in_passage(), self._of_slot(slot), strict=True):
                 self._copies.fetch(source, target)
             self._store.write(partition, self._passage)
+
+        return move
+
+    def exchange(self, leaving: int, loads: int, slot: int) -> Move:
+        """See Slots."""
+        write, read = self.write(leaving, slot), self.read(loads, slot)
+
+        def move() -> None:
+            write()
+            read()
 
         return move
 

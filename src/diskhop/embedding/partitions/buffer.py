@@ -3,9 +3,9 @@
 A *state* is the set of partitions that are trained together. With one slot more than a state has partitions, the next
 partition is prefetched from the start of a state; otherwise it is read at the end. A partition that is released is
 written as soon as its buckets are trained. Until the state ends it still provides negatives, which are not updated.
-One that is evicted is written, too, and its slot is read into while the other buckets of the state are trained. One
-background thread reads and writes partitions in the order of these calls, so that a slot is free before a read and a
-partition is written before it is read again. Timing never changes what is trained.
+One that is exchanged is written, too, and the next one is read into its slot, while the other buckets of the state are
+trained. One background thread reads and writes partitions in the order of these calls, so that a slot is free before a
+read and a partition is written before it is read again. Timing never changes what is trained.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
 from types import TracebackType
 
 import numpy as np
@@ -93,12 +94,22 @@ class PartitionBuffer:
             slot = self._leaving[partition] = self._slots.pop(partition)
             self._writes.append(self._io_thread.submit(self._memory.write(partition, slot)))
 
-    def evict(self, leaving: Sequence[int]) -> None:
-        """Write partitions that nothing uses any more in this state; what begin() reads next goes to their slots."""
-        for partition in leaving:
+    def exchange(self, leaving: Sequence[int], next_state: Sequence[int]) -> None:
+        """Write partitions that nothing uses any more in this state, and read the next state's others in their place.
+
+        next_state: empty if nothing is read yet.
+        """
+        to_load = [each for each in next_state if each not in self._slots]
+        for partition, loads in zip_longest(leaving, to_load[: len(leaving)]):
             slot = self._slots.pop(partition)
-            self._writes.append(self._io_thread.submit(self._memory.write(partition, slot)))
-            self._free.append(slot)
+            if loads is None:
+                self._free.append(slot)
+                self._writes.append(self._io_thread.submit(self._memory.write(partition, slot)))
+            else:
+                self._slots[loads] = slot
+                self._reads.append(self._io_thread.submit(self._memory.exchange(partition, loads, slot)))
+        self._to_load = to_load[len(leaving) :]
+        self._prefetch()
 
     def finish(self) -> None:
         """End training a state: wait until the next state is in memory. Raises errors of reads and writes."""

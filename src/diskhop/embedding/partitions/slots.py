@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool
 from diskhop.embedding.partitions.layout import PartitionLayout
-from diskhop.embedding.partitions.store import LoadedPartition, PartitionStore, Version
+from diskhop.embedding.partitions.moves import LoadedPartition
+from diskhop.embedding.partitions.store import PartitionStore, Version
 from diskhop.system.memory import buffer_bytes
 
 # Moves a partition's bytes, in the thread that reads and writes.
@@ -31,6 +32,9 @@ class Slots(Protocol):
 
     def write(self, partition: int, slot: int) -> Move:
         """Return what writes a slot as the newest version of a partition."""
+
+    def exchange(self, leaving: int, loads: int, slot: int) -> Move:
+        """Return what writes a slot as the newest version of a partition, and reads another one into it."""
 
     def create(self, partition: int, values: NDArray[np.float32]) -> None:
         """Write a new partition: values (rows, dim) and sums of squares of 0. No slot is in use."""
@@ -67,6 +71,11 @@ class HostSlots:
         """See Slots."""
         loaded = self._loaded(slot)
         return lambda: self._store.write(partition, loaded)
+
+    def exchange(self, leaving: int, loads: int, slot: int) -> Move:
+        """See Slots."""
+        loaded = self._loaded(slot)
+        return lambda: self._store.exchange(leaving, loads, loaded)
 
     def create(self, partition: int, values: NDArray[np.float32]) -> None:
         """See Slots."""

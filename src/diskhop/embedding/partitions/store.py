@@ -6,7 +6,7 @@ checksums verify their content. A commit saves record() (see runs/embedding/loop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File, page_sums
 from diskhop.embedding.partitions.layout import ROWS_STEP, PartitionLayout
+from diskhop.embedding.partitions.moves import PAGE_BYTES, PIECE_BYTES, WORD, ContentSums, LoadedPartition, move
 from diskhop.errors import ReadError
 from diskhop.io.atomic import (
     Injector,
@@ -28,11 +29,7 @@ from diskhop.io.atomic import (
 )
 from diskhop.io.streams import in_pieces
 
-_PAGE_BYTES = 4096
 _NUM_VERSIONS = 2
-_WORD = 1 << 64
-# Bytes read at a time when a partition is streamed: much less than a partition.
-PIECE_BYTES = 4 << 20
 
 
 class Version(NamedTuple):
@@ -46,17 +43,6 @@ class Version(NamedTuple):
     file: int
     values_sum: int
     squares_sum: int
-
-
-class LoadedPartition(NamedTuple):
-    """A partition's bytes in memory, aligned for direct I/O.
-
-    values: bytes of the embeddings.
-    squares: bytes of Adagrad's sums of squares.
-    """
-
-    values: NDArray[np.uint8]
-    squares: NDArray[np.uint8]
 
 
 class PartitionStore:
@@ -114,19 +100,23 @@ class PartitionStore:
     def read(self, partition: int, loaded: LoadedPartition, version: Version | None = None) -> None:
         """Read a version of a partition, by default the newest. Raises ReadError, also for a wrong checksum."""
         version = version or self._current[partition]
-        self._transfer(self._engine.submit_read, self._open(partition, version), loaded)
-        self.partitions_read += 1
-        self._require_sums(partition, version, _content_sums(loaded))
+        _, sums = move(self._engine, loaded, None, self._open(partition, version))
+        self._keep_read(partition, version, sums)
 
     def write(self, partition: int, loaded: LoadedPartition) -> None:
         """Write a new version to the file that is not committed. Raises DestinationError, WriteError."""
-        number = 1 - self._committed[partition].file
-        path = self._path(partition, number)
-        self._current[partition] = self._written[partition] = Version(number, *_content_sums(loaded))
-        with destination_errors(path):
-            self._transfer(self._engine.submit_write, File(str(path), "write"), loaded)
-        self._unsynced.add(path)
-        self.partitions_written += 1
+        sums, _ = move(self._engine, loaded, self._target(partition), None)
+        self._keep_written(partition, sums)
+
+    def exchange(self, leaving: int, loads: int, loaded: LoadedPartition) -> None:
+        """Write a new version of a partition and read the newest of another one into the same memory, piece by piece.
+
+        Raises DestinationError, WriteError, ReadError, also for a wrong checksum.
+        """
+        version = self._current[loads]
+        written, read = move(self._engine, loaded, self._target(leaving), self._open(loads, version))
+        self._keep_written(leaving, written)
+        self._keep_read(loads, version, read)
 
     def read_pieces(self, partition: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Stream the newest version's embeddings: yield the first row and the embeddings (rows, dim) of each piece.
@@ -143,10 +133,11 @@ class PartitionStore:
         for start in range(0, layout.stride_rows, step_rows):
             piece = buffer[: 4 * min(step_rows, layout.stride_rows - start) * layout.dim]
             offset = 4 * start * layout.dim
-            self._transfer(self._engine.submit_read, file, [piece], offset)
-            values_sum = (values_sum + page_sums(piece, offset // _PAGE_BYTES)) % _WORD
+            places, sizes = in_pieces(piece.nbytes)
+            self._engine.wait(self._engine.submit_read(file, places + np.uint64(offset), sizes, piece, places))
+            values_sum = (values_sum + page_sums(piece, offset // PAGE_BYTES)) % WORD
             yield start, piece.view(np.float32).reshape(-1, layout.dim)
-        self._require_sums(partition, version, (values_sum, version.squares_sum))
+        self._require_sums(partition, version, ContentSums(values_sum, version.squares_sum))
 
     def read_rows(self, partition: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the newest version's embeddings at rows, (rows, dim). Streams the partition; see read_pieces()."""
@@ -190,30 +181,25 @@ class PartitionStore:
             raise _damage(path)
         return file
 
-    def _require_sums(self, partition: int, version: Version, sums: tuple[int, int]) -> None:
+    def _target(self, partition: int) -> tuple[File, Path]:
+        """Return the file of a partition that is not committed, and its path."""
+        path = self._path(partition, 1 - self._committed[partition].file)
+        with destination_errors(path):
+            return File(str(path), "write"), path
+
+    def _keep_written(self, partition: int, sums: ContentSums) -> None:
+        number = 1 - self._committed[partition].file
+        self._current[partition] = self._written[partition] = Version(number, *sums)
+        self._unsynced.add(self._path(partition, number))
+        self.partitions_written += 1
+
+    def _keep_read(self, partition: int, version: Version, sums: ContentSums) -> None:
+        self.partitions_read += 1
+        self._require_sums(partition, version, sums)
+
+    def _require_sums(self, partition: int, version: Version, sums: ContentSums) -> None:
         if sums != (version.values_sum, version.squares_sum):
             raise _damage(self._path(partition, version.file))
-
-    def _transfer(
-        self, submit: Callable[..., int], file: File, parts: Iterable[NDArray[np.uint8]], offset: int = 0
-    ) -> None:
-        """Read or write parts that are contiguous in a file, from an offset on.
-
-        Waits for all parts even if one fails: afterwards no I/O in flight uses their memory.
-        """
-        tickets = []
-        for part in parts:
-            places, sizes = in_pieces(part.nbytes)
-            tickets.append(submit(file, places + np.uint64(offset), sizes, part, places))
-            offset += part.nbytes
-        error: BaseException | None = None
-        for ticket in tickets:
-            try:
-                self._engine.wait(ticket)
-            except BaseException as failure:
-                error = error or failure
-        if error is not None:
-            raise error
 
 
 def _damage(path: Path) -> ReadError:
@@ -221,7 +207,3 @@ def _damage(path: Path) -> ReadError:
         f"{path}: is damaged (its checksum or size is wrong): check the disk, then resume from the last commit with "
         "--resume, or train again in a new folder"
     )
-
-
-def _content_sums(loaded: LoadedPartition) -> tuple[int, int]:
-    return page_sums(loaded.values, 0), page_sums(loaded.squares, loaded.values.nbytes // _PAGE_BYTES)

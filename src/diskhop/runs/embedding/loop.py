@@ -195,21 +195,19 @@ class EmbeddingRun:
             leaving, staying = phases[number]
             # Another rank may still train what this one gets in the next round.
             to_load = () if number in round_ends else next_state
-            if config.overlap and config.reuses_slots:
+            if not config.overlap:
                 self._train_phase(leaving)
-                parts.buffer.evict(staying.gone)
-                parts.buffer.begin(to_load)
                 self._train_phase(staying)
-            elif config.overlap:
-                parts.buffer.begin(to_load)
+                parts.buffer.exchange(staying.gone, to_load)
+            elif config.reuses_slots:
                 self._train_phase(leaving)
-                parts.buffer.release(staying.gone)
+                parts.buffer.exchange(staying.gone, to_load)
                 self._train_phase(staying)
             else:
-                self._train_phase(leaving)
-                self._train_phase(staying)
                 parts.buffer.begin(to_load)
+                self._train_phase(leaving)
                 parts.buffer.release(staying.gone)
+                self._train_phase(staying)
             parts.buffer.finish()
             self._trainer.give_relations()
             if self._sharing.combine_relations():
