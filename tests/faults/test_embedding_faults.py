@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diskhop.config.embed import LEAVING, SPARE
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DestinationError
 from diskhop.runs.callbacks import Callback
@@ -36,12 +37,13 @@ OPTIONS = (
 class Runs:
     """Runs of one configuration by the command line."""
 
-    def __init__(self, dataset: Path) -> None:
+    def __init__(self, dataset: Path, prefetch_slot: str) -> None:
         self._dataset = dataset
+        self._options = [*OPTIONS.split(), "--prefetch-slot", prefetch_slot]
 
     def start(self, out: Path) -> subprocess.Popen[str]:
         """A run that is past what Python loads."""
-        arguments = ["--resume"] if (out / "config.toml").exists() else [str(self._dataset), *OPTIONS.split()]
+        arguments = ["--resume"] if (out / "config.toml").exists() else [str(self._dataset), *self._options]
         child = subprocess.Popen(
             [*COMMAND, *arguments, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -77,9 +79,10 @@ def place_of(out: Path) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_random_kills_lose_no_commit_and_change_no_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefetch_slot", [SPARE, LEAVING])
+def test_random_kills_lose_no_commit_and_change_no_bit(prefetch_slot: str, tmp_path: Path) -> None:
     with memory_folder(tmp_path) as folder:
-        runs = Runs(small_triples(folder).path)
+        runs = Runs(small_triples(folder).path, prefetch_slot)
         whole_seconds = runs.finish(folder / "whole")
         expected = committed_bytes(folder / "whole")
         draws = np.random.default_rng(0)
