@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import EXAMPLES_IN_HOUSE, SHARE_IN_HOUSE
+from tests.fast_cases import mark_slow_cases
 from tests.pairwise import mark_beyond_pairs
 
 # Several tests at a time have two threads each, on two cores: one that waits must not spin. Torch reads this at import.
@@ -56,6 +57,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before pytest leaves out what is slow."""
     mark_beyond_pairs(items)
+    mark_slow_cases(items)
 
 
 @pytest.fixture(scope="session", autouse=True)

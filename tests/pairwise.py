@@ -16,12 +16,12 @@ Case = Sequence[Hashable]
 
 def cover_pairs(cases: Sequence[Case]) -> list[int]:
     """Choose positions of cases in which every two values occur together that do in all; greedy, so not the fewest."""
-    missing = set().union(*map(_pairs, cases))
+    missing = set().union(*map(pairs, cases))
     chosen = []
     while missing:
-        best = max(range(len(cases)), key=lambda position: len(missing & _pairs(cases[position])))
+        best = max(range(len(cases)), key=lambda position: len(missing & pairs(cases[position])))
         chosen.append(best)
-        missing -= _pairs(cases[best])
+        missing -= pairs(cases[best])
     return sorted(chosen)
 
 
@@ -37,5 +37,6 @@ def mark_beyond_pairs(items: Sequence[pytest.Item]) -> None:
             functions[position].add_marker("slow")
 
 
-def _pairs(case: Case) -> set[tuple[Hashable, Hashable]]:
+def pairs(case: Case) -> set[tuple[Hashable, Hashable]]:
+    """Return every two values of a case with their positions."""
     return set(combinations(enumerate(case), 2))

@@ -204,6 +204,7 @@ def test_a_run_with_another_budget_goes_on_with_the_same_edges(tmp_path: Path) -
         assert (tmp_path / "graph" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_duckdb_runs_ends_with_one_line(tmp_path: Path, number: int) -> None:
     source = tmp_path / "edges.csv"

@@ -50,6 +50,7 @@ def predict(dataset: Dataset, model: nn.Module, out: Path, injector: CrashInject
         return {number: values(tables, number).tobytes() for number in tables.tables}
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("lost", ["names", "data"])
 @pytest.mark.parametrize("name", models())
 @EVERY

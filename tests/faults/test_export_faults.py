@@ -31,6 +31,7 @@ def moved_dataset(folder: Path) -> Dataset:
     return import_graph(folder / "npy", folder / "dataset", options=ImportOptions(order="hot"), engine=threads_engine())
 
 
+@pytest.mark.fast(8)
 @pytest.mark.parametrize("format_name", EXPORTS)
 @pytest.mark.parametrize("kind", ["no_space", "io_error"])
 @pytest.mark.parametrize("counted", ["writes", "fsyncs", "renames"])
@@ -60,6 +61,7 @@ def test_every_change_that_fails_is_one_line_and_leaves_nothing(
     assert folder_bytes(destination) == folder_bytes(whole.path)
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("format_name", EXPORTS)
 @pytest.mark.parametrize("lost", ["names", "data"])
 def test_a_crash_leaves_nothing_or_all(folder: Path, format_name: str, lost: Lost) -> None:

@@ -94,6 +94,7 @@ def test_after_any_crash_packing_ends_the_same(tmp_path: Path, dataset: Dataset,
     assert num_kept > len(crashes) // 4
 
 
+@pytest.mark.fast("no_space")
 @pytest.mark.parametrize("kind", ["no_space", "io_error"])
 def test_every_write_that_fails_is_told_and_gone_on_from(tmp_path: Path, dataset: Dataset, kind: str) -> None:
     whole = pack_small(dataset, tmp_path / "whole", disk_bytes=DISK_BYTES, **OPTIONS).layout.path

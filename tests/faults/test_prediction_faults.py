@@ -32,6 +32,7 @@ def dataset(folder: Path) -> Dataset:
     return node_dataset(folder / "graph", names, rows=np.random.default_rng(0).permutation(11))
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("lost", ["names", "data"])
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
@@ -60,6 +61,7 @@ def test_a_crash_leaves_nothing_or_all_and_resumes(
     assert crash.number > 40
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("lost", ["names", "data"])
 def test_a_crash_while_others_are_replaced_leaves_one_or_the_other(
@@ -86,6 +88,7 @@ def test_a_crash_while_others_are_replaced_leaves_one_or_the_other(
         assert [path.name for path in after.iterdir()] == ["out"]
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("kind", ["no_space", "io_error"])
 @pytest.mark.parametrize("counted", ["writes", "fsyncs", "renames"])

@@ -108,6 +108,7 @@ def test_after_any_crash_propagation_ends_the_same(
     assert num_kept > len(crashes) // 4
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("kind", ["no_space", "io_error"])
 def test_every_write_that_fails_is_told_and_gone_on_from(
     tmp_path: Path, case: tuple[Dataset, dict[str, Any]], kind: str

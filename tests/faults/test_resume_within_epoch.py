@@ -66,6 +66,7 @@ def stop(dataset: Dataset, out: Path, batch: int, **options: Any) -> EpochPart |
     return load_state(out / "checkpoint.safetensors").part
 
 
+@pytest.mark.fast("sage", "links", "sign")
 @pytest.mark.parametrize("name", [*CASES, *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW_CASES)])
 def test_a_run_resumes_within_an_epoch_to_the_same_bytes(graphs: dict[str, Dataset], tmp_path: Path, name: str) -> None:
     case = (CASES | SLOW_CASES)[name]

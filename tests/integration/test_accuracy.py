@@ -32,6 +32,7 @@ FROM_DISK = {"store": "direct"}
 CHUNKS_FROM_DISK = {"placement": "disk", "shuffle": "chunks"}
 
 
+@pytest.mark.slow
 def test_cora_gcn_one_seed(tmp_path: Path) -> None:
     assert mean_test(import_shared(tmp_path, "cora"), [{"seed": 0}], preset="cora", epochs=100, **FROM_DISK) >= 0.79
 
@@ -65,6 +66,7 @@ def test_oewn_sage_with_three_hops(tmp_path: Path) -> None:
     assert mean_test(import_shared(tmp_path, "oewn"), [{"seed": 0}], **options) >= 0.74
 
 
+@pytest.mark.fast("disk")
 @pytest.mark.parametrize("changes", [{}, CHUNKS_FROM_DISK], ids=["memory", "disk"])
 def test_cora_sgc_public_split(tmp_path: Path, changes: dict[str, Any]) -> None:
     runs = [{"seed": seed} for seed in range(5)]

@@ -40,6 +40,7 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.fast("predict", "pack", "propagate", "embed")
 @pytest.mark.parametrize("action", ACTIONS)
 def test_indices_do_the_tasks_of_an_array_job_in_any_order_and_twice(
     spread_sources: Path,

@@ -62,6 +62,7 @@ def test_packed_ahead_and_planned(dataset: Dataset, tmp_path: Path) -> None:
     assert {option.name for option in ranking.options} >= {"memory", "belady"}
 
 
+@pytest.mark.fast("gcn")
 @pytest.mark.parametrize("model", [pytest.param("sage", marks=pytest.mark.slow), "gcn", "gat"])
 def test_it_learns(dataset: Dataset, tmp_path: Path, model: str) -> None:
     options: dict[str, Any] = {"model": model, "epochs": 60, "lr": 0.01, "scratch": str(tmp_path), "clusters": 12}
@@ -124,6 +125,7 @@ def test_the_loader_gives_each_node_once(clusters: diskhop.ClusterData, store: s
         assert one.num_nodes == sum(loader([each]).num_nodes for each in (2, 4))
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("order", ["input", "hot"])
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("sparse_format", ["csr", "csc"])

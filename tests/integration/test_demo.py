@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_demo_trains_from_disk_and_beats_the_features_alone(tmp_path: Path) -> None:
     script = str(ROOT / "examples" / "demo.py")
     command = [sys.executable, script, "--folder", str(tmp_path / "demo"), "--nodes", "600000"]

@@ -63,6 +63,7 @@ def assert_close_runs(ours: Path, theirs: Path) -> None:
         np.testing.assert_allclose(mine, other, rtol=CLOSE, atol=CLOSE, err_msg=name)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -132,6 +133,7 @@ def test_kernels_train_what_torch_does(dataset: Dataset, folder: Path, monkeypat
     assert_close_runs(folder / "True", folder / "False")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("changes", [{"overlap": False}, {"checkpoint_every": "1 states"}], ids=str)
 def test_how_partitions_move_changes_no_bit(dataset: Dataset, folder: Path, changes: dict[str, Any]) -> None:
     run_config(dataset, embed_config(**THERE), folder / "one")

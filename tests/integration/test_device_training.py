@@ -78,6 +78,7 @@ def in_memory(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return out
 
 
+@pytest.mark.fast("packed", "belady", "direct")
 @pytest.mark.parametrize("store", STORES)
 def test_delivered_batches_train_the_same_model_from_every_store(
     dataset: Dataset, in_memory: Path, run_both: Make, store: str
@@ -88,6 +89,7 @@ def test_delivered_batches_train_the_same_model_from_every_store(
     assert any(name == "transfer" for name, _ in summarize(trained.result, None))
 
 
+@pytest.mark.fast("packed", "auto")
 @pytest.mark.parametrize("store", ["static", "packed", "belady", "auto"])
 def test_rows_on_the_device_train_the_same_model(dataset: Dataset, in_memory: Path, run_both: Make, store: str) -> None:
     trained = run_both(dataset, in_memory, store=store, epochs=1, device_memory_bytes=3200)
@@ -99,6 +101,7 @@ def test_rows_on_the_device_train_the_same_model(dataset: Dataset, in_memory: Pa
     assert plan["reserved"]["row addresses of the device"] == 8 * (300 + ids)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("cache", "device", "places"),
     [(50, 100, (100, 50)), (1, 60, (60, 1)), (300, 500, (295, 0))],
@@ -126,6 +129,7 @@ def test_a_cache_stays_beside_rows_on_the_device(dataset: Dataset, in_memory: Pa
     assert epoch["bytes_read"] < epoch["bytes_needed"] / 2
 
 
+@pytest.mark.fast("gat", "ladies")
 @pytest.mark.parametrize(
     "changes",
     [

@@ -81,6 +81,7 @@ def run_both(tmp_path: Path, delivered: list[PinnedRing]) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.fast("packed", "direct")
 @pytest.mark.parametrize("store", STORES)
 def test_delivered_types_train_the_same_model_from_every_store(
     dataset: Dataset, in_memory: Path, run_both: Callable[..., Any], store: str
@@ -88,6 +89,7 @@ def test_delivered_types_train_the_same_model_from_every_store(
     run_both(dataset, {**OPTIONS, "store": store}, in_memory)
 
 
+@pytest.mark.fast("rgcn", "hgt")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -104,6 +106,7 @@ def test_what_else_a_typed_batch_has_is_delivered_too(
     run_both(dataset, {**OPTIONS, "store": "direct", **changes})
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -124,6 +127,7 @@ def test_rows_on_the_device_train_the_same_link_model(graph: Dataset, run_both: 
     assert trained.result["plan"]["row_places"]["device_rows"] == 40
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("changes", [{}, {"metric": "mrr", "features": "random"}], ids=["auc", "mrr"])
 def test_delivered_links_of_a_type_train_the_same_model(
     items: Dataset, run_both: Callable[..., Any], changes: dict[str, Any]
@@ -131,6 +135,7 @@ def test_delivered_links_of_a_type_train_the_same_model(
     run_both(items, {"store": "direct", **TYPED_LINKS, **changes})
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("task", ["nodes", LINK])
 def test_runs_without_the_core_learn_the_same(
     dataset: Dataset, items: Dataset, tmp_path: Path, delivered: list[PinnedRing], task: str
@@ -144,6 +149,7 @@ def test_runs_without_the_core_learn_the_same(
     assert found == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.fast("packed", "auto")
 @pytest.mark.parametrize("store", ["static", "packed", "belady", "auto"])
 def test_rows_of_types_on_the_device_train_the_same_model(
     dataset: Dataset, run_both: Callable[..., Any], store: str

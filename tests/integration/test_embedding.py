@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield found
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -100,6 +101,7 @@ def test_a_buffer_of_four_takes_cover(dataset: Dataset, folder: Path) -> None:
     assert 70 < done.result["epochs"][0]["partitions_read"] <= 80
 
 
+@pytest.mark.fast("complex", "distmult")
 @pytest.mark.parametrize("model", ["distmult", "complex", "transe", "transe-l1", "rotate"])
 def test_models_learn_a_ring(dataset: Dataset, folder: Path, model: str) -> None:
     done = run_config(
@@ -112,6 +114,7 @@ def test_models_learn_a_ring(dataset: Dataset, folder: Path, model: str) -> None
     }  # fmt: skip
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lost", ["names", "data"])
 @pytest.mark.parametrize("repartitions", [0, 2])

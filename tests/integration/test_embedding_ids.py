@@ -99,6 +99,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Made(folder / "run", ids)
 
 
+@pytest.mark.fast(6)
 def test_every_export_has_the_ids_in_ascending_order(made: Made, tmp_path: Path) -> None:
     expected = made.text
     assert sorted(expected) == sorted(map(str, made.ids))
@@ -112,6 +113,7 @@ def test_every_export_has_the_ids_in_ascending_order(made: Made, tmp_path: Path)
     np.testing.assert_array_equal(np.array([row[1:] for row in rows], np.float32), values)
 
 
+@pytest.mark.fast(6)
 def test_questions_are_asked_and_answered_by_ids(made: Made) -> None:
     expected = made.text
     asked = str(made.ids[3])
@@ -138,6 +140,7 @@ def exported_graph(made: Made) -> Path:
     return out
 
 
+@pytest.mark.fast(6)
 def test_the_commands_go_by_ids(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = str(made.ids[3])
     for command in (["neighbors", asked], ["score", asked, asked], ["score", asked, "?"]):
@@ -157,6 +160,7 @@ def test_the_commands_go_by_ids(made: Made, tmp_path: Path, capsys: pytest.Captu
             assert len(told) < 1000
 
 
+@pytest.mark.fast(60)
 @pytest.mark.parametrize("name", [None, 3.0, np.float64(3), True, b"3", ["3"], np.array([3, 4])])
 @pytest.mark.parametrize("ask", ["neighbors", "score", "complete"])
 def test_a_name_is_text_or_a_whole_number(made: Made, ask: str, name: Any) -> None:
@@ -172,6 +176,7 @@ def test_a_name_is_text_or_a_whole_number(made: Made, ask: str, name: Any) -> No
     assert diskhop.neighbors(made.run, example, top=1)
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize(("old", "new"), [
     ("from 0", [*some_ids(1, 0)[::2], 100, 200]), ("gaps", [7, 1500, *GAPS, 10**18]), ("gaps, hot", GAPS[3:]),
     ("hashes", [1, *sorted(HASHES)[4:]]), ("names, hot", ["a", *(f"n{each}" for each in GAPS[5:]), "z"]),

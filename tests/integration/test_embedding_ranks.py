@@ -40,6 +40,7 @@ def metrics(run: Path) -> dict[str, float]:
     return {name: found[name] for name in ("mrr", "mean_rank", "hits_at_1", "hits_at_10", "auc")}
 
 
+@pytest.mark.slow
 def test_ranks_train_every_edge_once_and_the_same_bits_however_partitions_move(
     dataset: Dataset, module_folder: Path
 ) -> None:

@@ -33,6 +33,7 @@ def test_every_executor_is_tested() -> None:
 SLOW = [*(("processes", action) for action in ("pack", "predict", "embed")), *(("ray", action) for action in ACTIONS)]
 
 
+@pytest.mark.fast("processes-propagate", "array-embed", "array-import")
 @pytest.mark.parametrize(
     ("name", "action"),
     [

@@ -107,6 +107,7 @@ def stage_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("diskhop_")]
 
 
+@pytest.mark.fast("packed-3")
 @pytest.mark.parametrize("superbatch", [3, 1000])
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_batches_are_the_same_with_and_without_announcing(
@@ -139,6 +140,7 @@ def test_the_next_pass_is_begun_before_the_last_batch_is_released(
         assert not stage_threads()
 
 
+@pytest.mark.fast("packed")
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_a_pass_that_is_not_run_next_is_dropped(
     dataset: Dataset, tmp_path: Path, store: str, made: dict[int, threading.Event]
@@ -159,6 +161,7 @@ def test_a_pass_that_is_not_run_next_is_dropped(
     assert not stage_threads()
 
 
+@pytest.mark.fast("packed")
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_leaving_a_pass_early_drops_the_next_one(
     dataset: Dataset, tmp_path: Path, store: str, made: dict[int, threading.Event]
@@ -175,6 +178,7 @@ def test_leaving_a_pass_early_drops_the_next_one(
         assert values_of(pipeline, pass_of(dataset, 2)) == expected
 
 
+@pytest.mark.fast("belady")
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_on_a_full_disk_the_next_pass_waits_for_this_one(dataset: Dataset, small_disk: Path, store: str) -> None:
     expected = values_of_all(dataset, plan_of(dataset, "direct"), announces=False)
@@ -186,6 +190,7 @@ def test_on_a_full_disk_the_next_pass_waits_for_this_one(dataset: Dataset, small
     ballast.unlink()
 
 
+@pytest.mark.fast("belady")
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_a_run_trains_the_same_model_and_leaves_nothing(dataset: Dataset, tmp_path: Path, store: str) -> None:
     options: dict[str, Any] = {"hidden": 8, "fanout": (3, 3), "batch_size": 100, "memory": "100MB"}

@@ -42,6 +42,7 @@ def without(name: str) -> dict[str, Any]:
     return {option: value for option, value in OPTIONS.items() if option != name}
 
 
+@pytest.mark.fast("sign", "sgc")
 @pytest.mark.parametrize("model", HOP_MODELS)
 def test_a_run_propagates_then_learns_and_leaves_what_it_found(tmp_path: Path, model: str) -> None:
     # Its own, so that its tables are not there.
@@ -109,6 +110,7 @@ def test_a_run_from_disk_counts_what_it_reads(dataset: Dataset) -> None:
         assert epoch["bytes_read"] > 0
 
 
+@pytest.mark.fast("sign")
 @pytest.mark.parametrize("model", HOP_MODELS)
 def test_config_toml_repeats_a_run_to_the_last_bit(dataset: Dataset, tmp_path: Path, model: str) -> None:
     train(dataset, out=tmp_path / "one", **{**OPTIONS, "model": model, "threads": 2})

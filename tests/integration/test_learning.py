@@ -45,6 +45,7 @@ def epochs_of(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -122,6 +123,7 @@ def test_the_rate_falls_on_a_plateau(dataset: Dataset, tmp_path: Path) -> None:
     assert found[-1]["lr"] < 0.1
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("options", SCHEDULES, ids=str)
 @pytest.mark.parametrize("num_epochs", [1, 3])
 def test_a_run_resumes_in_the_middle_of_its_schedule(

@@ -98,6 +98,7 @@ def check_fields(batch: Data, ways: dict[str, Any]) -> None:
         assert bool((batch.edge_time <= times[batch.batch[batch.edge_index[1]]]).all())
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("ways", WAYS, ids=lambda ways: "-".join(ways) or "plain")
 def test_a_batch_has_pygs_fields_whatever_carries_it(dataset: Dataset, tmp_path: Path, ways: dict[str, Any]) -> None:
     with load(dataset, store="memory", shuffle=True, drop_last=True, **ways) as loader:
@@ -133,6 +134,7 @@ class PygsLinks(BaseSampler):  # type: ignore[misc]
         return edge_sample(index, sample, NUM_NODES, self._disjoint, neg_sampling=neg_sampling)
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("neg_sampling", [None, "binary", TRIPLETS])
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_batches_have_the_fields_that_pyg_makes(dataset: Dataset, neg_sampling: Any, disjoint: bool) -> None:

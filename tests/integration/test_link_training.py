@@ -52,6 +52,7 @@ def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.fast(5)
 @pytest.mark.parametrize("store", ["memory", "direct", "belady", "packed", "shared"])
 @pytest.mark.parametrize("changes", [{}, {"fanout": (-1,), "model": "gcn"}, {"subgraph_type": "induced"}], ids=str)
 def test_no_edge_that_is_scored_or_held_out_carries_a_message(
@@ -127,6 +128,7 @@ def test_a_run_resumes_after_its_split_was_removed(dataset: Dataset, whole: Path
     assert_same_run(whole, tmp_path / "run")
 
 
+@pytest.mark.fast("packed", "belady")
 @pytest.mark.parametrize("store", STORES)
 def test_every_store_trains_the_same_model(dataset: Dataset, whole: Path, tmp_path: Path, store: str) -> None:
     ordered = {"ordered": True} if store == "shared" else {}
@@ -134,6 +136,7 @@ def test_every_store_trains_the_same_model(dataset: Dataset, whole: Path, tmp_pa
     assert_same_run(whole, tmp_path / "run")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("changes", [{"threads": 2}, {"memory_bytes": 40_000_000}, {"store": "packed", "disk": "1GB"}])
 def test_threads_memory_and_packing_ahead_change_no_value(
     dataset: Dataset, whole: Path, tmp_path: Path, changes: dict[str, Any]
@@ -142,6 +145,7 @@ def test_threads_memory_and_packing_ahead_change_no_value(
     assert_same_run(whole, tmp_path / "run")
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize(
     "changes",
     [

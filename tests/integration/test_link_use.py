@@ -65,6 +65,7 @@ def test_evaluation_is_what_the_run_measured(finished: Path) -> None:
     assert small["parts"]["test"] == found["parts"]["test"]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(("wanted", "shown"), [(40, 40), (600, "all"), (10**6, "all")])
 def test_ranks_in_training_are_those_of_evaluation(
     dataset: Dataset, tmp_path: Path, wanted: int, shown: int | str

@@ -67,6 +67,7 @@ def plan_in_turn(dataset: Dataset, scratch: Path, superbatch: int = 1000, **opti
     return with_share(plan, superbatch=superbatch, first_superbatch=superbatch)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(("superbatch", "announces"), [(7, True), (1000, False)])
 def test_batches_are_those_of_any_store(dataset: Dataset, tmp_path: Path, superbatch: int, announces: bool) -> None:
     expected = values_of_all(dataset, plan_of(dataset, "direct"), announces=True)

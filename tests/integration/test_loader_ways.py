@@ -60,6 +60,7 @@ def load(dataset: Dataset, num_neighbors: Any = (5, 4), **arguments: Any) -> Nei
     return NeighborLoader(dataset, fanouts, **{"batch_size": 40, "memory": "50MB", **arguments})
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("ways", WAYS, ids=lambda ways: "-".join(map(str, ways)))
 def test_a_batch_has_pygs_fields_whatever_carries_it(dataset: Dataset, tmp_path: Path, ways: dict[str, Any]) -> None:
     given = graph()
@@ -235,6 +236,7 @@ def test_negative_weights_are_refused_before_the_first_batch(tmp_path: Path) -> 
         next(iter(loader))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(("memory", "topology"), [("16MB", "mapped"), ("40MB", "cached"), ("500MB", "memory")])
 def test_lists_weights_and_times_are_kept_within_the_budget(tmp_path: Path, memory: str, topology: str) -> None:
     """Lists, weights and times of 48 MB are cached or mapped in a small budget, with the batches of a large one."""

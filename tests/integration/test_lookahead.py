@@ -105,6 +105,7 @@ def test_batches_are_those_of_any_store(
     assert not list((tmp_path / "new" / "scratch").iterdir())
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("superbatch", [1, 2, 7, 1000])
 @pytest.mark.parametrize("first", [0, 11])
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
@@ -144,6 +145,7 @@ def test_the_further_it_looks_the_more_it_finds(dataset: Dataset, tmp_path: Path
     assert rows_read[0] > rows_read[1] > rows_read[2]
 
 
+@pytest.mark.fast("packed")
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_a_pass_left_early_spoils_nothing(dataset: Dataset, tmp_path: Path, store: str) -> None:
     plan = plan_of(dataset, store=store, cache_bytes=40_000, scratch=str(tmp_path))
@@ -159,6 +161,7 @@ def test_a_pass_left_early_spoils_nothing(dataset: Dataset, tmp_path: Path, stor
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.fast("belady")
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_a_disk_that_fills_up_makes_superbatches_shorter(dataset: Dataset, small_disk: Path, store: str) -> None:
     plan = plan_of(dataset, store=store, cache_bytes=4_000, scratch=str(small_disk))
@@ -188,6 +191,7 @@ def test_a_full_disk_is_one_line(dataset: Dataset, small_disk: Path, store: str)
     assert [path.name for path in small_disk.iterdir()] == ["ballast"]
 
 
+@pytest.mark.fast(5)
 @pytest.mark.parametrize("nth", [1, 2, 3, 17, 18, 33, 34, 49, 51, 52, 60])
 def test_a_write_that_finds_no_room_is_made_up_for(dataset: Dataset, tmp_path: Path, nth: int) -> None:
     plan = plan_of(dataset, store="belady", cache_bytes=4_000, scratch=str(tmp_path))

@@ -45,6 +45,7 @@ def test_a_resumed_run_is_the_same(dataset: Dataset, tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", tmp_path / "resumed")
 
 
+@pytest.mark.fast("sage")
 @pytest.mark.parametrize("model", ["sage", "gat"])
 def test_it_learns_and_is_planned(dataset: Dataset, model: str) -> None:
     options: dict[str, Any] = {**MARIUS, "model": model, "epochs": 25, "lr": 0.01}

@@ -59,6 +59,7 @@ def of_classes(tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, Any])
     return import_arrays(tmp_path_factory.mktemp("classes"), **arrays)
 
 
+@pytest.mark.fast("sage")
 @pytest.mark.parametrize("model", ["sage", "sign"])
 def test_numbers_are_learned_and_predicted_in_their_units(of_values: Dataset, tmp_path: Path, model: str) -> None:
     options = {name: value for name, value in WHOLE.items() if model == "sage" or name != "fanout"}

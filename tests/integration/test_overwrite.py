@@ -162,6 +162,7 @@ def test_a_file_that_came_meanwhile_stays(tmp_path: Path) -> None:
     assert content(tmp_path) == {"out.tsv": b"mine"}
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("lost", ["names", "data"])
 def test_after_any_crash_there_is_the_old_dataset_or_the_new_one(world: World, tmp_path: Path, lost: str) -> None:
     other = tmp_path / "other.txt"

@@ -54,6 +54,7 @@ def batches_of(dataset: Dataset, **options: Any) -> list[bytes]:
     return found
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(("dtype", "dim"), DTYPES_AND_DIMS)
 def test_a_loader_s_batches_are_those_of_memory(tmp_path: Path, dtype: str, dim: int) -> None:
     made = make_dataset(tmp_path / "graph", num_nodes=900, num_edges=4000, dim=dim, dtype=dtype)
@@ -90,6 +91,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_graph(tmp_path_factory.mktemp("graphs") / "sbm")
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -62,6 +62,7 @@ def run_losses(dataset: Dataset, **changes: Any) -> list[float]:
     return [epoch["loss"] for epoch in result["epochs"]]
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("disk_bytes", [None, 4_000_000, 2_000_000])
 @pytest.mark.parametrize("reuse", [False, True])
 def test_training_from_packed_batches_has_the_losses_of_memory(

@@ -18,6 +18,7 @@ from tests.runs import OPTIONS, small_graph
 EPOCHS = 12
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     ("validations", "eval_every", "num_epochs"),
     [

@@ -238,6 +238,7 @@ def test_a_batch_that_the_shared_buffer_cannot_hold_ends_the_pass(dataset: Datas
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop")]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("times", [150, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reads_lent_rows", [True, False])
 def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows: bool, times: int) -> None:
@@ -261,6 +262,7 @@ def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows
         assert read == dropped + held
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("times", [40, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reads_lent_rows", [True, False])
 def test_leaving_while_chunks_are_packed_or_read_returns_at_once(
@@ -362,6 +364,7 @@ def test_curable_faults_leave_batches_as_they_are(dataset: Dataset, store: str, 
     assert_same(run_all(dataset, plan, FaultInjector(rules, seed=1)), reference)
 
 
+@pytest.mark.fast(10)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("store", ["direct", "static", "belady", "shared", "packed"])
 @pytest.mark.parametrize("kind", ["io_error", "truncated"])

@@ -220,6 +220,7 @@ sys.exit(run({arguments!r}))
     assert (out / "part-00000.parquet").read_bytes() == (folder / "whole/part-00000.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_ctrl_c_waits_for_rows_that_are_written(folder: Path) -> None:
     """Workers write from memory that is free once the writers are closed."""
     arguments = ["predict", str(folder / "sage"), "--out", str(folder / "stopped"), "--threads", "2"]

@@ -66,6 +66,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Graph(dataset, stored_features(dataset), np.array(edges_of(dataset), np.int64).T.copy())
 
 
+@pytest.mark.fast("cora-sage")
 @on_each_graph("gcn", "gat", "sage")
 def test_streamed_networks(graph: Graph, tmp_path: Path, model: str) -> None:
     """The memory is a twentieth of the features' table."""
@@ -95,6 +96,7 @@ def test_layers_by_batches(graph: Graph) -> None:
     assert_close(found, batched.whole_graph(layers, graph.features, graph.pairs))
 
 
+@pytest.mark.fast("cora-sign")
 @pytest.mark.filterwarnings("ignore:Sparse")  # PyG's own, of how torch checks what it is given
 @on_each_graph("sgc", "hoga", "sign")
 def test_trained_models_of_hop_tables(graph: Graph, tmp_path: Path, model: str) -> None:

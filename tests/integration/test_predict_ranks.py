@@ -88,6 +88,7 @@ def evaluate(run: Path) -> Any:
     return evaluate_run(run, memory="200MB", threads=2)["parts"]
 
 
+@pytest.mark.slow
 def test_ranks_make_the_bytes_of_one_process(run: Path, module_folder: Path) -> None:
     folder = module_folder
     predict_run(run, out=folder / "alone", **PREDICT)

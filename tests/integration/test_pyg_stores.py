@@ -32,6 +32,7 @@ def stores_of(dataset: Dataset, **changes: Any) -> diskhop.PygStores:
     return diskhop.PygStores(dataset, **{"num_neighbors": [4, 3], "batch_size": 40, "memory": "100MB", **changes})
 
 
+@pytest.mark.fast(8)
 @pytest.mark.parametrize("store", STORES)
 def test_pygs_loader_gives_the_batches_of_ours_bit_for_bit(
     pair: tuple[Data, Dataset], tmp_path: Path, store: str
@@ -83,6 +84,7 @@ def test_ways_to_sample_are_those_of_our_loader(tmp_path: Path, ways: dict[str, 
                 assert name not in other or torch.equal(one[name], other[name]), name
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("ways", [{}, {"disjoint": True}, {"time_attr": "time"}], ids=str)
 @pytest.mark.parametrize("neg_sampling", [None, NegativeSampling("binary", 1.5), NegativeSampling("triplet", 2)])
 def test_links_are_those_of_our_own_loader(
@@ -131,6 +133,7 @@ def test_every_attribute_of_a_batch_is_asked_for_at_once(
     assert all(len(names) == len(features.get_all_tensor_attrs()) for names in calls)
 
 
+@pytest.mark.fast("hot")
 def test_worker_processes_open_the_dataset_themselves(pair: tuple[Data, Dataset]) -> None:
     data, dataset = pair
     with stores_of(dataset) as stores:

@@ -157,6 +157,7 @@ def test_what_is_no_run_is_one_line(folder: Path, tmp_path: Path, capsys: pytest
         assert told.count("\n") == 1
 
 
+@pytest.mark.fast(1)
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 @pytest.mark.parametrize("width", [400, 1280])
 def test_a_browser_draws_every_chart_without_errors(folder: Path, tmp_path: Path, width: int) -> None:

@@ -99,6 +99,7 @@ def expected(dataset: Dataset) -> tuple[list[tuple[int, str]], list[float]]:
     return first, [epoch["loss"] for epoch in result["epochs"]]
 
 
+@pytest.mark.fast("packed", "belady")
 @pytest.mark.parametrize("store", STORES)
 def test_every_epoch_has_the_batches_of_the_first_in_an_order_of_its_own(
     dataset: Dataset, store: str, expected: tuple[list[tuple[int, str]], list[float]]
@@ -142,6 +143,7 @@ def test_the_batches_reused_are_as_many_of_the_first_as_an_epoch_may_have(
     assert sorted(epochs_of(dataset, max_batches=1000, epochs=2)[0][1]) == expected[0]
 
 
+@pytest.mark.fast("packed")
 @pytest.mark.parametrize("store", ["direct", "belady", "packed"])
 def test_resuming_ends_with_the_bytes_of_a_run_never_stopped(dataset: Dataset, tmp_path: Path, store: str) -> None:
     options = {**REUSED, "store": store, "max_batches": 30}

@@ -31,6 +31,7 @@ def run(dataset: Dataset, out: Path, **options: Any) -> dict[str, Any]:
     return train(dataset, **{**SMALL, "layers": 2, "self_term": False, "batch_size": 60, **options}, out=out).result
 
 
+@pytest.mark.fast("saint-walk")
 @pytest.mark.parametrize("sampler", KINDS)
 def test_a_run_is_the_same_from_any_store(dataset: Dataset, tmp_path: Path, sampler: str) -> None:
     options = {"sampler": sampler, "sample_coverage": 3, "scratch": str(tmp_path / "scratch")}
@@ -46,6 +47,7 @@ def test_a_run_is_the_same_from_any_store(dataset: Dataset, tmp_path: Path, samp
     assert other["epochs"][0]["loss"] != result["epochs"][0]["loss"]
 
 
+@pytest.mark.fast("sage")
 @pytest.mark.parametrize("model", ["sage", pytest.param("gcn", marks=pytest.mark.slow), "gat"])
 def test_it_learns(dataset: Dataset, tmp_path: Path, model: str) -> None:
     options = {"model": model, "epochs": 80, "lr": 0.01, "scratch": str(tmp_path / "scratch")}

@@ -185,7 +185,7 @@ def check(dataset: Dataset, batches: Iterator[MiniBatch], expected: list[Sampled
     assert number == len(expected)
 
 
-@pytest.mark.pairwise
+@pytest.mark.fast(90)
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("is_lent", [False, True])
 @pytest.mark.parametrize("store", STORES)

@@ -75,6 +75,7 @@ def test_a_run_learns_and_leaves_what_it_found(dataset: Dataset, tmp_path: Path)
     }
 
 
+@pytest.mark.fast("sage")
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 def test_config_toml_repeats_a_run_to_the_last_bit(dataset: Dataset, tmp_path: Path, model: str) -> None:
     train(dataset, out=tmp_path / "one", model=model, **{**OPTIONS, "threads": 2})
@@ -83,6 +84,7 @@ def test_config_toml_repeats_a_run_to_the_last_bit(dataset: Dataset, tmp_path: P
     assert (tmp_path / "one/config.toml").read_bytes() == (tmp_path / "two/config.toml").read_bytes()
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -185,6 +187,7 @@ def test_whatever_the_options_are_they_resolve_or_are_refused(dataset: Dataset, 
     assert config.batch_size >= 1
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("part", ["val_idx", "test_idx"])
 @pytest.mark.parametrize("as_tasks", [False, True])
 def test_a_part_of_one_class_cannot_be_measured_by_auc(tmp_path: Path, part: str, as_tasks: bool) -> None:

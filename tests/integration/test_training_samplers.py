@@ -54,6 +54,7 @@ def plain_loss(dataset: Dataset, module_folder: Path) -> float:
     return float(run(dataset, module_folder / "plain", store="memory")["epochs"][0]["loss"])
 
 
+@pytest.mark.fast(2)
 @each_choice
 def test_a_run_is_the_same_from_any_store(
     dataset: Dataset, tmp_path: Path, chosen: dict[str, Any], plain_loss: float
@@ -68,6 +69,7 @@ def test_a_run_is_the_same_from_any_store(
     assert plain_loss != results[0]["epochs"][0]["loss"]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("chosen", "model"),
     [

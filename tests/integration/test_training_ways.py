@@ -68,6 +68,7 @@ def plain_loss(dataset: Dataset, module_folder: Path) -> float:
     return float(run(dataset, module_folder / "plain", store="memory")["epochs"][0]["loss"])
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("ways", WAYS, ids=words)
 def test_a_run_is_the_same_from_any_store(
     dataset: Dataset, tmp_path: Path, ways: dict[str, Any], plain_loss: float
@@ -83,6 +84,7 @@ def test_a_run_is_the_same_from_any_store(
     assert plain_loss != results[0]["epochs"][0]["loss"]
 
 
+@pytest.mark.fast("sage")
 @pytest.mark.parametrize("model", ["sage", pytest.param("gcn", marks=pytest.mark.slow), "gat"])
 def test_weights_lead_to_neighbours_of_the_same_class(dataset: Dataset, tmp_path: Path, model: str) -> None:
     options = {"model": model, "epochs": 30, "fanout": (2, 2), "eval_fanout": (2, 2), "lr": 0.01}

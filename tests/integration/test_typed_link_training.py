@@ -80,6 +80,7 @@ def answering_edges(batch: Any, feed: Any, purpose: Purpose) -> set[tuple[int, i
     return {(u, v) for name, (u, v) in zip(names, rows, strict=True) if name in answering}
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("store", ["memory", "belady", "shared"])
 @pytest.mark.parametrize("changes", [{}, {"fanout": (-1,)}, {"subgraph_type": "induced"}], ids=str)
 @pytest.mark.parametrize("kind", ["plain", "dataset"])
@@ -156,6 +157,7 @@ def test_a_killed_run_resumes_to_the_bytes_of_one_never_interrupted(whole: Path,
     assert_same_run(whole, tmp_path / "killed")
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "changes", [{"store": "direct"}, {"store": "belady"}, {"store": "shared", "ordered": True}, {"threads": 2}]
 )
@@ -166,6 +168,7 @@ def test_stores_and_threads_train_the_same_model(
     assert_same_run(whole, tmp_path / "run")
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -59,6 +59,7 @@ def predicted(run: Path, out: Path, **options: Any) -> dict[str, Any]:
 
 
 # Attention of simple-hgn is carried over two layers.
+@pytest.mark.fast("hetero-sage", "rgat")
 @pytest.mark.parametrize(("model", "layers"), [(name, 4 if name == "simple-hgn" else 2) for name in TYPED_MODELS])
 def test_predictions_are_those_of_one_pass_over_the_graph(tmp_path: Path, model: str, layers: int) -> None:
     data, dataset = graph(tmp_path / "graph", seed=[*TYPED_MODELS].index(model))

@@ -29,6 +29,7 @@ def losses(trained: Any) -> list[float]:
     return [epoch["loss"] for epoch in trained.result["epochs"]]
 
 
+@pytest.mark.fast("hetero-sage", "rgcn")
 @pytest.mark.parametrize("model", TYPED_MODELS)
 def test_every_model_learns_the_training_nodes(dataset: Dataset, model: str) -> None:
     options = {**OPTIONS, "epochs": 40, "lr": 0.02, "dropout": 0.0, "patience": 0, "eval_every": 40}
@@ -39,6 +40,7 @@ def test_every_model_learns_the_training_nodes(dataset: Dataset, model: str) -> 
     assert set(trained.result["test"]) == {"accuracy"}
 
 
+@pytest.mark.fast("packed", "belady")
 @pytest.mark.parametrize("store", ["direct", "static", "belady", "shared", "packed"])
 def test_stores_train_the_same_model(dataset: Dataset, store: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {**OPTIONS, "store": store}
@@ -103,6 +105,7 @@ def test_fan_outs_of_an_edge_type_and_no_reverse_types(dataset: Dataset) -> None
     }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "options",
     [

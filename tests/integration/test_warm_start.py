@@ -92,6 +92,7 @@ def test_training_starts_with_the_other_runs_model(run: Path, newer: Dataset, tm
     assert stop.announcements[-1] == f"Warm start: parameters of {run}, {words} optimiser state"
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("is_kept", [False, True])
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_a_resumed_run_has_the_same_bits_without_the_other_run(
@@ -134,6 +135,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.fast("sage", "sign")
 @pytest.mark.parametrize("model", ARCHITECTURES)
 def test_the_architecture_is_the_other_runs(model: str, graph: Dataset, newer: Dataset, tmp_path: Path) -> None:
     short = {**NEWER, "epochs": 1}

@@ -49,6 +49,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, Any]) ->
     return import_arrays(tmp_path_factory.mktemp("weighted"), **arrays)
 
 
+@pytest.mark.fast("sgc")
 @pytest.mark.parametrize(
     "model", ["sage", pytest.param("gcn", marks=pytest.mark.slow), pytest.param("sign", marks=pytest.mark.slow), "sgc"]
 )

@@ -200,6 +200,7 @@ def source_of(case: Case, folder: Path) -> Path:
     return source
 
 
+@pytest.mark.fast("integers-2", "names-2")
 @pytest.mark.parametrize("workers", [2, THREE])
 @pytest.mark.parametrize("name", CASES)
 def test_any_number_of_workers_makes_the_same_bytes(
@@ -289,6 +290,7 @@ def test_a_worker_that_dies_is_one_line_and_what_is_done_stays(tmp_path: Path) -
     assert num_children() == 0
 
 
+@pytest.mark.fast("tables")
 @pytest.mark.parametrize("name", ["integers", "tables"])
 def test_an_import_whose_worker_was_killed_goes_on(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -324,6 +326,7 @@ def test_an_import_whose_worker_was_killed_goes_on(
     assert not (tmp_path / ".graph.work").exists()
 
 
+@pytest.mark.fast("tables")
 @pytest.mark.parametrize("name", ["integers", "tables", "arrays"])
 def test_errors_are_the_same_lines(tmp_path: Path, name: str) -> None:
     source = source_of(CASES[name], tmp_path)
@@ -344,6 +347,7 @@ def test_errors_are_the_same_lines(tmp_path: Path, name: str) -> None:
     assert num_children() == 0
 
 
+@pytest.mark.fast("hot")
 @pytest.mark.parametrize(
     ("name", "limits", "kind"),
     [
@@ -372,6 +376,7 @@ def test_what_queries_of_a_killed_run_spilled_is_gone(tmp_path: Path) -> None:
         assert not spilled.exists()
 
 
+@pytest.mark.fast(9)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_driver_that_ends_takes_its_workers_along(tmp_path: Path, number: int) -> None:
     """Workers end at once, however long their tasks would take."""
@@ -392,6 +397,7 @@ def test_a_driver_that_ends_takes_its_workers_along(tmp_path: Path, number: int)
     wait_for(lambda: not any(map(is_alive, workers)), 2)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_process_group_is_one_line_and_leaves_no_process(tmp_path: Path, number: int) -> None:
     source = tmp_path / "edges.csv"

@@ -326,6 +326,7 @@ def test_as_many_threads_as_the_budget_has_room_for(tmp_path: Path) -> None:
     assert streamed.table()["features"] == 0
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("stored", [np.float32, np.float64])
 def test_a_thread_holds_no_more_than_is_reserved_for_one(
@@ -357,6 +358,7 @@ def test_without_second_names_the_table_is_moved(tmp_path: Path, monkeypatch: py
     assert build_in_ranges(tmp_path / "graph", Streamed(rows)) == build_whole(tmp_path / "whole", rows)
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("counted", ["writes", "fsyncs", "renames"])
 @pytest.mark.parametrize("kind", ["no_space", "io_error"])
 def test_every_change_that_fails_is_one_line_and_the_next_run_ends_the_same(

@@ -130,6 +130,7 @@ def check_hops(graph: KnownGraph, dataset: Dataset, scratch: Path) -> None:
             assert sorted(seen) == sorted(graph.ids[position] for position in graph.train)
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("kind", SOURCES)
 @examples(6)
 @given(data=st.data())

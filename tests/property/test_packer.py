@@ -181,6 +181,7 @@ def bytes_read_by_process() -> int:
     return int(re.findall(r"rchar: (\d+)", Path("/proc/self/io").read_text())[0])
 
 
+@pytest.mark.fast("uring")
 @pytest.mark.parametrize("engine", ENGINES)
 @examples(30)
 @given(
@@ -231,6 +232,7 @@ def test_every_chunk_has_the_rows_that_its_slots_say(
         assert {*open_paths(folder)} == {str(case.table.path)}
 
 
+@pytest.mark.fast(5)
 @pytest.mark.parametrize("row_bytes", [MIB + 2, 2 * MIB + 1, 4 * MIB, 4 * MIB + 1, 5 * MIB + 4000])
 @pytest.mark.parametrize("stride_bytes", [0, 6 * MIB])
 def test_rows_larger_than_a_read_or_a_buffer_come_whole(tmp_path: Path, row_bytes: int, stride_bytes: int) -> None:
@@ -298,6 +300,7 @@ def operations(case: Case, engine: str) -> dict[str, int]:
     return {counted: counting.count(counted) for counted in ("reads", "writes")}
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", ["short_transfer", "interrupted", "again"])
 def test_every_fault_that_a_retry_cures_changes_nothing(faulty_case: Case, engine: str, kind: str) -> None:
@@ -311,6 +314,7 @@ def test_every_fault_that_a_retry_cures_changes_nothing(faulty_case: Case, engin
             assert found == expected
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("kind", "counted", "expected_error"),

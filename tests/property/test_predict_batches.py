@@ -89,6 +89,7 @@ def test_layers_equal_one_pass_over_the_graph(
     assert_close(actual, whole_graph(layers, stored, pairs))
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("jk", [None, "last", "cat", "max", "lstm"])
 @pytest.mark.parametrize("kind", [GCN, GraphSAGE, GAT, GIN])
 @examples(1)

@@ -76,6 +76,7 @@ def test_features_of_any_dtype_are_converted(tmp_path: Path, stored: str) -> Non
     np.testing.assert_allclose(table_values(tables, 1), dense_tables(pairs, kept, "sign", 1, "in")[0], atol=1e-5)
 
 
+@pytest.mark.fast("20000-128")
 @pytest.mark.parametrize(("num_nodes", "dim"), [(20_000, 128), (2_000, 1433)])
 def test_the_same_bytes_at_any_budget_and_with_any_threads(tmp_path: Path, num_nodes: int, dim: int) -> None:
     features = np.random.default_rng(0).normal(size=(num_nodes, dim)).astype(np.float32)
@@ -92,6 +93,7 @@ def test_the_same_bytes_at_any_budget_and_with_any_threads(tmp_path: Path, num_n
         assert found == expected
 
 
+@pytest.mark.fast("row-float32")
 @pytest.mark.parametrize(
     ("operator", "dtype"),
     [

@@ -63,6 +63,7 @@ def test_networks_equal_one_pass_over_the_graph(
             assert_close(dataset.id_map().in_source_order(rows), expected[number - 1])
 
 
+@pytest.mark.fast("sage")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("heads", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_bytes_are_the_same_for_any_memory_and_threads(tmp_path: Path, model: str, heads: int) -> None:

@@ -58,6 +58,7 @@ def values_of(dataset: Dataset, name: str) -> torch.Tensor:
     return as_tensor(np.array(stored), edges.attributes[name].dtype)
 
 
+@pytest.mark.fast(20)
 @pytest.mark.parametrize("order", [None, "hot"])
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (0,)])
 @pytest.mark.parametrize("dtype", DTYPES)

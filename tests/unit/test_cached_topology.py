@@ -126,6 +126,7 @@ def test_batches_are_those_of_lists_in_memory(
         assert actual.topology_reads == 0
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("engine_name", ENGINES)
 @pytest.mark.parametrize("dtype", [np.uint32, np.int64])
 @pytest.mark.parametrize("share", [0, 0.3, 1])

@@ -29,6 +29,7 @@ def run(name: str, graph: Graph, weighted: bool, **options: Any) -> list[Tensor]
     return [out, *torch.autograd.grad(out.square().sum(), [x, *network.parameters()])]
 
 
+@pytest.mark.fast("torch", "gat-options0-triton", "gcn-options0-triton", "sage-options0-triton")
 @pytest.mark.parametrize("kernels", ROADS)
 @pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True}, {"norm": "batch"}])
 @pytest.mark.parametrize("name", LAYERS)

@@ -35,6 +35,7 @@ def run(variant: str, *, dropout: float = 0.0) -> list[Tensor]:
     return [out, *(grad for grad in grads if grad is not None)]
 
 
+@pytest.mark.fast("torch", "rgcn-triton")
 @pytest.mark.parametrize("kernels", ROADS)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_model_on_a_device_is_the_one_on_the_cpu(variant: str, kernels: bool) -> None:

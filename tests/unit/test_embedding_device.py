@@ -85,6 +85,7 @@ def test_a_step_by_torch_is_what_autograd_and_adagrad_do(model: str, loss: str) 
     check(model, loss, state_dim=1 if loss == "softmax" else DIM, kernels=False)
 
 
+@pytest.mark.fast(4)
 @BY_INTERPRETER[0]
 @BY_INTERPRETER[1]
 @pytest.mark.parametrize("is_reciprocal", [False, True])

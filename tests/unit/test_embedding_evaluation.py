@@ -107,6 +107,7 @@ def by_a_loop(
     return {"mrr": float((1 / found).mean()), "mean_rank": float(found.mean()), **hits, "auc": below / total}
 
 
+@pytest.mark.fast(12)
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda each: "-".join(map(str, each.to_dict(1, 1).values())))
 @pytest.mark.parametrize(("model", "num_partitions", "is_reciprocal"), [
     ("complex", 1, True), ("distmult", 8, False), ("transe", 5, False), ("transe-l1", 8, True), ("rotate", 3, False),

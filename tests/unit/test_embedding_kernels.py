@@ -255,6 +255,7 @@ def test_distances_are_the_formula(kind: Kind, num_queries: int, num_points: int
         assert_close(ours, theirs)
 
 
+@pytest.mark.fast("100", "6")
 @pytest.mark.parametrize("kind", ["l1", "modulus"])
 @pytest.mark.parametrize("dim", [6, 100, 600])
 def test_distances_are_the_same_by_any_number_of_threads(dim: int, kind: Kind) -> None:

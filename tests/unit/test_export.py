@@ -99,6 +99,7 @@ def test_rows_are_decoded_as_they_were_encoded(dtype: str, stride: int) -> None:
         np.testing.assert_array_equal(encode_rows(decoded, dtype), encode_rows(values, dtype))
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("format_name", EXPORTS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 @pytest.mark.parametrize("order", [None, "hot"])
@@ -119,6 +120,7 @@ def test_short_features_come_out_as_float32(tmp_path: Path, format_name: str, dt
     np.testing.assert_array_equal(found, decode_rows(encode_rows(values, dtype), dtype, values.shape[1]))
 
 
+@pytest.mark.fast(60000000)
 @pytest.mark.parametrize("budget_bytes", [60_000_000, None])
 def test_rows_that_were_moved_go_back_by_way_of_the_disk_too(tmp_path: Path, budget_bytes: int | None) -> None:
     generator = np.random.default_rng(0)
@@ -145,6 +147,7 @@ def large(module_folder: Path) -> Dataset:
     return make_dataset(module_folder / "large", num_nodes=200_000, num_edges=400_000, dim=100)
 
 
+@pytest.mark.fast("numpy", "tables")
 @pytest.mark.parametrize("format_name", EXPORTS)
 def test_features_are_streamed(tmp_path: Path, large: Dataset, format_name: str) -> None:
     # Modules that a format loads, such as those of PyArrow, are no rows.
@@ -156,6 +159,7 @@ def test_features_are_streamed(tmp_path: Path, large: Dataset, format_name: str)
     assert peak_bytes < 40_000_000
 
 
+@pytest.mark.fast("tables", "numpy")
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="../shared/data is absent")
 @pytest.mark.parametrize("format_name", EXPORTS)
 def test_cora_goes_out_and_comes_back(tmp_path: Path, format_name: str) -> None:

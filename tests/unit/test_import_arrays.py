@@ -492,6 +492,7 @@ def test_a_list_of_names_that_unpacks_to_any_length_is_left_early(tmp_path: Path
     assert int(str(caught.value).split("has ")[1].split()[0]) < 1 << 20
 
 
+@pytest.mark.fast(6)
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="../shared/data is absent")
 @pytest.mark.parametrize(
     ("name", "nodes", "edges", "dim", "classes", "splits"),

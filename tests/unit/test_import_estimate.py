@@ -183,6 +183,7 @@ SOURCES: dict[str, Any] = {
 }
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize(
     ("kind", "options"),
     [(kind, {}) for kind in SOURCES]

@@ -123,6 +123,7 @@ def small(folder: Path, style: str = "parquet", parts: int = 1, **replaced: Any)
     return folder
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("style", ["parquet", "csv", "gzip"])
 @pytest.mark.parametrize("parts", [1, 3])
 def test_what_comes_out_is_what_went_in(tmp_path: Path, style: str, parts: int) -> None:
@@ -153,6 +154,7 @@ IDS = {
 }
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("kind", IDS)
 @pytest.mark.parametrize("has_nodes", [True, False])
 @examples(3, [HealthCheck.function_scoped_fixture])
@@ -373,6 +375,7 @@ def edges_with(place: int, column: int, value: Any) -> list[list[Any]]:
     return rows
 
 
+@pytest.mark.fast(11)
 @pytest.mark.parametrize("style", ["parquet", "csv"])
 @pytest.mark.parametrize(
     ("changed", "told"),

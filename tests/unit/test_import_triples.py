@@ -189,6 +189,7 @@ CASES = [
 ]
 
 
+@pytest.mark.fast(49)
 @pytest.mark.parametrize("slice_bytes", [7, ImportLimits().triples_slice_bytes], ids=["slices", "whole"])
 @pytest.mark.parametrize(("files", "changes", "place", "told"), CASES)
 def test_malformed_text_is_one_line_with_file_and_line(

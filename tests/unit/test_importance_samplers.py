@@ -80,6 +80,7 @@ def test_a_batch_is_the_definitions(
                 assert_same_batch(sample(sampler, seeds), expected)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(("kind", "chosen"), CASES, ids=str)
 def test_large_batches_in_pieces_and_threads_change_nothing(tmp_path: Path, kind: str, chosen: Settings) -> None:
     """Lists of 300,000 edges are looked at in three pieces; threads share readers and the pool's memory."""
@@ -109,6 +110,7 @@ def counts_of(sampler: Sampler, seeds: NDArray[np.int64], num_batches: int) -> N
     return np.stack([np.diff(sample(sampler, seeds, number).indptr)[: len(seeds)] for number in range(num_batches)])
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("importance", [0, 1])
 @pytest.mark.parametrize("batch_dependency", [1, 4])
 def test_labor_keeps_as_many_edges_of_a_list_as_neighbour_sampling(
@@ -160,6 +162,7 @@ def estimates_of(sampler: Sampler, seeds: NDArray[np.int64], values: NDArray[np.
     return np.array(rows)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(("kind", "count"), [(LADIES, 40), (LADIES, 200), (FASTGCN, 60), (FASTGCN, 250)])
 def test_weighted_sums_of_ladies_and_fastgcn_are_unbiased(tmp_path: Path, kind: str, count: int, seed: int) -> None:
@@ -177,6 +180,7 @@ def test_weighted_sums_of_ladies_and_fastgcn_are_unbiased(tmp_path: Path, kind: 
     assert np.max(estimates.std(0)[wanted > 0] / wanted[wanted > 0]) > 0.1
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("is_weighted", [False, True])
 @pytest.mark.parametrize(("kind", "count"), [(LADIES, 60), (FASTGCN, 100)])
 def test_gcn_by_degrees_of_the_graph_is_unbiased(tmp_path: Path, kind: str, count: int, is_weighted: bool) -> None:

@@ -146,6 +146,7 @@ def test_a_fault_deep_in_a_file_has_its_line(tmp_path: Path) -> None:
         numbers(text(tmp_path, b"\n".join(lines)), len(lines))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("row", [b"1\n", b"0," * 500_000 + b"0\n", b"-1.2345678,0.3456789,3e-5\n"])
 def test_a_slice_takes_no_more_than_is_reserved(tmp_path: Path, row: bytes) -> None:
     count = max(2, (12 << 20) // len(row))

@@ -75,6 +75,7 @@ def count_leaving_at_once(states: list[State]) -> int:
     return sum(not set(second) - set(first) <= set(third) for first, second, third in triples)
 
 
+@pytest.mark.fast(30)
 @pytest.mark.parametrize("name", ["legend", "searched"])
 @pytest.mark.parametrize("num_partitions", EVERY_COUNT)
 def test_orders_for_three_meet_every_rule(name: str, num_partitions: int) -> None:

@@ -50,6 +50,7 @@ def said() -> dict[tuple[int, str], list[Any]]:
     return dict(zip(cases, call_in_group(3, [(give_up, case) for case in cases]), strict=True))
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("failing", range(3))
 def test_an_error_of_one_process_is_that_of_all(

@@ -44,6 +44,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul, "_NUM_PASSES", 2)
 
 
+@pytest.mark.fast(16)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(0, 3, 4), *SHAPES])
@@ -104,6 +105,7 @@ def test_places_outside_of_the_matrix_are_refused() -> None:
             Linear(2, 2, Products("mkl"))(PlacedRows(torch.zeros(3, 2), torch.tensor([0, place])))
 
 
+@pytest.mark.fast(16)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("shape", SHAPES)
@@ -243,6 +245,7 @@ def test_what_is_not_a_number_stays_one() -> None:
     assert str(relu(x, 0.0, Products()).tolist()) == "[[nan, 0.0, 2.0]]"
 
 
+@pytest.mark.fast("float32")
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_choice_is_measured_once_and_remembered(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = choose_matmul(precision)
@@ -476,6 +479,7 @@ class Missing(Blas):
         raise RuntimeError("no such operator\nand a trace")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("backend", [Shortened(), Unsteady(), Uneven(), Missing()])
 def test_a_backend_that_is_not_sound_is_no_choice(backend: Blas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BACKENDS, "onednn", backend)

@@ -145,6 +145,7 @@ def test_norms_are_those_of_the_exact_probabilities(tmp_path: Path) -> None:
     assert node[~seen].min() > node[seen].max(), "what was never drawn counts as drawn once"
 
 
+@pytest.mark.fast("saint-node")
 @each_spec
 def test_sums_with_norms_are_unbiased(tmp_path: Path, spec: SamplerSpec) -> None:
     """Within 3 % of the graph's sums, over 3000 batches that are not those of the norms."""

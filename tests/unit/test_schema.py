@@ -170,6 +170,7 @@ def test_a_damaged_schema_is_refused(tmp_path: Path, content: bytes) -> None:
         read_schema(tmp_path)
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat", "sgc", "sign", "hoga"])
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_a_run_records_the_schema_and_its_model_shows_the_shapes(tmp_path: Path, model: str, layers: int) -> None:

@@ -37,6 +37,7 @@ def graph(folder: Path) -> Dataset:
     return build_graph(folder / "graph", pairs, rng.normal(size=(NUM_NODES, DIM)))
 
 
+@pytest.mark.fast("sage")
 @pytest.mark.parametrize("model", MODELS)
 def test_processes_share_the_rows_of_every_table(folder: Path, graph: Dataset, model: str) -> None:
     """In parts that run twice, by copies of the job, each within a third of the memory."""

@@ -105,6 +105,7 @@ def measured(work: Path) -> Iterator[list[int]]:
         yield seen
 
 
+@pytest.mark.fast("sage")
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 def test_tables_stay_within_the_planned_disk_space(folder: Path, model: str) -> None:
     """Widths grow and shrink from layer to layer, with several blocks."""
@@ -125,6 +126,7 @@ def test_tables_stay_within_the_planned_disk_space(folder: Path, model: str) -> 
             np.testing.assert_array_equal(rows, again[number])
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("wanted", [(3,), (1, 3)])
 def test_tables_of_relations_stay_within_the_planned_disk_space(folder: Path, wanted: tuple[int, ...]) -> None:
     graph = make_relations(folder, {"a": 9000, "b": 4500, "c": 5}, num_edges=14_000, hidden=40)

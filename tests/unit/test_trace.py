@@ -342,6 +342,7 @@ FOLLOWED = [1 + 37 * index**2 % 200_000 for index in range(1, 60)]
 _WAITS_AFTER = 12
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("short", "in_memory"), [(False, False), (True, False), (False, True)])
 def test_another_process_never_sees_a_torn_record(tmp_path: Path, engine: str, short: bool, in_memory: bool) -> None:

@@ -152,6 +152,7 @@ def test_an_x_that_users_set_is_no_address(dataset: Dataset, rings: list[PinnedR
             assert torch.equal(batch.x, batch.n_id.view(-1, 1))
 
 
+@pytest.mark.fast("direct")
 @pytest.mark.parametrize("store", ["direct", "shared", "packed"])
 def test_batches_with_types_are_delivered_there_too(tmp_path: Path, store: str, rings: list[PinnedRing]) -> None:
     _, typed = typed_dataset(tmp_path)
@@ -165,6 +166,7 @@ def test_batches_with_types_are_delivered_there_too(tmp_path: Path, store: str, 
     assert len(rings) == 1
 
 
+@pytest.mark.fast("packed", "auto", "direct")
 @pytest.mark.parametrize("store", [*STORES, "auto"])
 def test_rows_of_types_on_the_device_make_the_same_batches(tmp_path: Path, store: str, rings: list[PinnedRing]) -> None:
     _, typed = typed_dataset(tmp_path)

@@ -32,6 +32,7 @@ BATCHES: dict[str, tuple[dict[str, int], dict[int, int], int]] = {
 }
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     ("model", "options"),
     [*((name, {}) for name in TYPED_MODELS), ("rgcn", {"num_bases": 3}), ("rgcn", {"num_blocks": 4})],
