@@ -14,8 +14,8 @@ from diskhop.dataset.verify import verify
 from diskhop.io.faults import CrashInjector, Lost
 from tests.graphs import folder_bytes
 
-# Every 31st change in the quick profile: all stages consist of the same tasks.
-EVERY = pytest.mark.parametrize("every", [31, pytest.param(1, marks=pytest.mark.slow)])
+# Every thirteenth change in the quick profile: all stages consist of the same tasks.
+EVERY = pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def crash_numbers(num_changes: int, every: int, lost: Lost) -> range:

@@ -17,7 +17,7 @@ Case = Sequence[Hashable]
 
 
 def spread(cases: Sequence[Case], count: int) -> list[int]:
-    """Choose positions of up to `count` cases: each with the most values, then pairs of values, that those before lack."""
+    """Choose positions of up to `count` cases: each has the most values and pairs of values that others lack."""
     chosen: list[int] = []
     values: set[tuple[int, Hashable]] = set()
     together: set[tuple[Hashable, Hashable]] = set()
