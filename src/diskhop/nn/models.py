@@ -44,7 +44,9 @@ __all__ = [
     "build_model",
     "config_kind",
     "fastest_products",
+    "hidden_dim",
     "hops_read",
+    "num_hop_tables",
 ]
 
 
@@ -110,6 +112,17 @@ NORMALISING = ("gcn",)
 def hops_read(model: str, num_tables: int) -> range:
     """Return the numbers of the tables that a hop model reads: the last for sgc, all for the others."""
     return range(num_tables - 1 if model == "sgc" else 0, num_tables)
+
+
+def num_hop_tables(config: HopConfig) -> int:
+    """Return the number of hop tables of a configuration: the features, and each operator's hops."""
+    return len(config.operators) * config.hops + 1
+
+
+def hidden_dim(config: HopConfig) -> int:
+    """Return the width of a hop model's last hidden layer. A linear map of sign's takes those of all hops in a row."""
+    is_linear = config.model == "sign" and config.layers == 1
+    return config.hidden * (num_hop_tables(config) if is_linear else 1)
 
 
 def config_kind(model: str) -> type[TrainConfig]:

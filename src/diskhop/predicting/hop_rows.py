@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 import torch
@@ -16,26 +19,22 @@ from torch import Tensor, nn
 from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.hops.read.placement import loader_bytes
 from diskhop.hops.tables import HopTables, open_hop_tables
 from diskhop.loaders.hops import HopLoader
 from diskhop.nn.models import Hoga, HopNetwork, Sign
 from diskhop.nn.reproducible import reproducible
 from diskhop.predicting.batched.batches import not_finite
-from diskhop.predicting.row_files import WRITING_BYTES, AppendRows, MakeRows, RowFile
+from diskhop.predicting.hop_work import WRITING, HopWork
+from diskhop.predicting.row_files import WRITING_BYTES, AppendRows, MakeRows
 from diskhop.predicting.rows import RowTable
 from diskhop.predicting.shared_network import SharedNetwork
 from diskhop.protocols import NodeRows
+from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.jobs import Share
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools
 
-# Rows of all tables per batch: their number depends on the widths alone, since products round by their shapes.
-_BATCH_BYTES = 4 << 20
-_MOST_ROWS, _LEAST_ROWS = 4096, 64
 _LAST_LAYER = "the last layer"
-# Names of memory.
-_WRITING, _OTHERS = "writing rows", "rows in other processes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +66,7 @@ class HopRows:
     network: the model, in evaluation mode.
     num_outputs: number of its outputs.
     hidden_dim: width of the last hidden layer; 0 leaves it out.
-    budget: memory to reserve from, of this process.
-    threads: threads of this process.
+    work: rows at a time, and what each process takes.
     """
 
     dataset: Dataset
@@ -77,16 +75,19 @@ class HopRows:
     network: SharedNetwork[HopNetwork]
     num_outputs: int
     hidden_dim: int
-    budget: Budget
-    threads: int
+    work: HopWork
 
-    def compute(self, folder: Path, done: Path, tools: TaskTools, progress: Progress) -> dict[str, RowTable]:
-        """Compute the rows that are missing, in all processes of an executor. Raises BudgetError."""
-        others = tools.processes_per_machine - 1
-        others_bytes = others * sum(self._held.values())
-        self.budget.require({**self._held, **({_OTHERS: others_bytes} if others else {})})
-        out = RowFile("rows", folder, done, self.dataset.num_nodes, self.num_outputs + self.hidden_dim)
-        with self.budget.reserve(_OTHERS, others_bytes) if others else nullcontext():
+    def compute(
+        self, folder: Path, done: Path, budget: Budget, tools: TaskTools, progress: Progress
+    ) -> dict[str, RowTable]:
+        """Compute the rows that are missing, in all processes of an executor. Raises BudgetError.
+
+        budget: the memory of all of them is reserved there; each takes its part from a budget of its own.
+        """
+        out = self.work.table(folder, done)
+        with ExitStack() as stack:
+            for name, num_bytes in self.work.held_by_all.items():
+                stack.enter_context(budget.reserve(name, num_bytes))
             out.write(self, tools, progress, "predicting", processes=tools.processes)
         found: dict[str, RowTable] = {"logits": SomeColumns(out, 0, self.num_outputs)}
         if self.hidden_dim:
@@ -96,56 +97,45 @@ class HopRows:
     @contextmanager
     def open(self, engine: Engine) -> Iterator[MakeRows]:
         """See RowMaker."""
+        budget = Budget(sum(self.work.held.values()))
         last = _last_linear(self.network.network) if self.hidden_dim else None
         with (
-            self.budget.reserve(_WRITING, WRITING_BYTES),
-            reproducible(self.threads),
-            self._loader(engine) as loader,
+            budget.reserve(WRITING, WRITING_BYTES),
+            reproducible(1),
+            self._loader(engine, budget) as loader,
+            _Blocks(self.network.network, last, self.work) as blocks,
         ):
-            yield partial(self._write, loader, last)
+            yield partial(self._write, loader, blocks)
 
     def for_workers(self, _share: Share) -> partial[HopRows]:
         """See jobs.py."""
         model = self.network, self.num_outputs, self.hidden_dim
-        held_bytes = sum(self._held.values())
-        return partial(_open_again, self.dataset, self.tables.path, self.which, *model, held_bytes, self.threads)
+        return partial(_open_again, self.dataset, self.tables.path, self.which, *model, self.work)
 
-    @property
-    def _held(self) -> dict[str, int]:
-        """Memory of one process by name, in bytes."""
-        loader = loader_bytes(self.tables.shape, len(range(*self.which)), self._batch_rows, "disk")
-        return {_WRITING: WRITING_BYTES, **loader}
-
-    @property
-    def _batch_rows(self) -> int:
-        row_bytes = 4 * self.tables.dim * len(range(*self.which))
-        return min(_MOST_ROWS, max(_LEAST_ROWS, 1 << (max(1, _BATCH_BYTES // row_bytes).bit_length() - 1)))
-
-    def _loader(self, engine: Engine) -> HopLoader:
+    def _loader(self, engine: Engine, budget: Budget) -> HopLoader:
         return HopLoader(
             self.tables,
             node_rows=NodeRows(np.empty(0, np.int64)),  # each pass names its own
-            batch_size=self._batch_rows,
+            batch_size=self.work.batch_rows,
             shuffle="none",
             which=range(*self.which),
             place="disk",
-            memory=self.budget,
+            memory=budget,
             engine=engine,
-            threads=self.threads,
+            threads=self.work.threads_per_process,
         )
 
-    def _write(self, loader: HopLoader, last: nn.Module | None, first: int, end: int, append: AppendRows) -> None:
-        """Append rows first to end. Batches begin where ranges do, wherever a run resumes."""
-        with torch.no_grad(), _LastInput(last) as inputs, loader.run(np.arange(first, end)) as batches:
+    def _write(self, loader: HopLoader, blocks: _Blocks, first: int, end: int, append: AppendRows) -> None:
+        """Append rows first to end. Blocks begin where ranges do, wherever a run resumes."""
+        with loader.run(np.arange(first, end)) as batches:
             for batch in batches:
-                rows: Tensor = self.network.network(batch.x)
-                if last is not None:
-                    rows = torch.cat([rows, inputs[-1].float()], dim=1)
-                is_finite = torch.isfinite(rows).all(dim=1)
-                if not is_finite.all():
-                    row = int(batch.node_rows[int(is_finite.logical_not().nonzero()[0])])
-                    raise not_finite(self.dataset.only_nodes, _LAST_LAYER, row)
-                append(rows.numpy())
+                for rows in blocks.compute(batch.x):
+                    is_finite = torch.isfinite(rows).all(dim=1)
+                    if not is_finite.all():
+                        row = first + int(is_finite.logical_not().nonzero()[0])
+                        raise not_finite(self.dataset.only_nodes, _LAST_LAYER, row)
+                    append(rows.numpy())
+                    first += len(rows)
 
 
 def _open_again(
@@ -155,8 +145,7 @@ def _open_again(
     network: SharedNetwork[HopNetwork],
     num_outputs: int,
     hidden_dim: int,
-    memory_bytes: int,
-    threads: int,
+    work: HopWork,
 ) -> HopRows:
     return HopRows(
         dataset=dataset,
@@ -165,30 +154,69 @@ def _open_again(
         network=network,
         num_outputs=num_outputs,
         hidden_dim=hidden_dim,
-        budget=Budget(memory_bytes),
-        threads=threads,
+        work=work,
     )
 
 
+class _Blocks:
+    """Threads that compute blocks of rows; a context manager.
+
+    Each computes a block alone, with one thread of torch: torch rounds some products and exponentials by how many
+    threads share them.
+    """
+
+    def __init__(self, network: HopNetwork, last: nn.Module | None, work: HopWork) -> None:
+        self._network = network
+        self._inputs = None if last is None else _LastInput(last)
+        self._block_rows = work.block_rows
+        self._pool = ThreadPoolExecutor(
+            work.threads_per_process, "rows", initializer=torch.set_num_threads, initargs=(1,)
+        )
+
+    def compute(self, x: Tensor) -> list[Tensor]:
+        """Compute the blocks of a batch (tables, rows, dim), in order; no thread reads it any more."""
+        parts = row_ranges(x.shape[1], self._block_rows)
+        blocks = [self._pool.submit(self._rows, x[:, first:end]) for first, end in parts]
+        wait(blocks)
+        return [block.result() for block in blocks]
+
+    def _rows(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            rows: Tensor = self._network(x)
+            if self._inputs is not None:
+                rows = torch.cat([rows, self._inputs.take().float()], dim=1)
+            return rows
+
+    def __enter__(self) -> _Blocks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown()
+        if self._inputs is not None:
+            self._inputs.close()
+
+
 class _LastInput:
-    """Collects the input of a module while the context lasts; the last one is kept."""
+    """The input of a module in the last call of each thread."""
 
-    def __init__(self, module: nn.Module | None) -> None:
-        self._module = module
-        self._inputs: list[Tensor] = []
-        self._remove: Callable[[], None] = lambda: None
+    def __init__(self, module: nn.Module) -> None:
+        self._own = threading.local()
+        self._handle = module.register_forward_pre_hook(self._keep)
 
-    def __enter__(self) -> list[Tensor]:
-        if self._module is not None:
-            handle = self._module.register_forward_pre_hook(self._keep)
-            self._remove = handle.remove
-        return self._inputs
+    def take(self) -> Tensor:
+        """Return it, once."""
+        found: Tensor = self._own.rows
+        del self._own.rows
+        return found
 
-    def __exit__(self, *_error: object) -> None:
-        self._remove()
+    def close(self) -> None:
+        """Stop listening."""
+        self._handle.remove()
 
     def _keep(self, _module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        self._inputs[:] = [arguments[0]]
+        self._own.rows = arguments[0]
 
 
 def _last_linear(network: HopNetwork) -> nn.Module:

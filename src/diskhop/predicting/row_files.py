@@ -80,6 +80,11 @@ class RowFile:
         rows_per_part = _PART_BYTES // math.gcd(_PART_BYTES, 4 * self.dim)
         return rows_per_part * max(1, self.range_bytes // (rows_per_part * 4 * self.dim))
 
+    @property
+    def num_ranges(self) -> int:
+        """Number of ranges."""
+        return -(-self.num_rows // self.range_rows)
+
     def table(self) -> Table:
         """Return the location of the rows, for a feature store."""
         return Table(path=self.path, num_rows=self.num_rows, row_bytes=4 * self.dim, row_stride=4 * self.dim)
@@ -100,7 +105,7 @@ class RowFile:
         return self._exists() and all((self.done / self._mark(*each)).exists() for each in self._ranges())
 
     def write(self, maker: RowMaker, tools: TaskTools, progress: Progress, stage: str, *, processes: int = 1) -> None:
-        """Write the ranges that are missing. progress: receives the stage, ranges done, and all ranges.
+        """Write the ranges that are missing. progress: receives the stage, rows done, and all rows.
 
         processes: processes of the executor that share them.
         """
@@ -109,7 +114,8 @@ class RowFile:
             create_allocated(self.path, self.num_bytes, tools.injector)
         ranges = self._ranges()
         missing = [each for each in ranges if not (self.done / self._mark(*each)).exists()]
-        done = SharedProgress(progress, stage, len(ranges) - len(missing), len(ranges))
+        num_missing = sum(end - first for first, end in missing)
+        done = SharedProgress(progress, stage, self.num_rows - num_missing, self.num_rows)
         done.add(0)
         if not missing:
             return
@@ -157,13 +163,15 @@ class _RangesJob:
         return len(self.shares)
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
-        """Make the ranges of a part durable (see Job); counts ranges."""
+        """Make the ranges of a part durable (see Job); counts rows."""
         file = self.file
         with self.maker.open(self.tools.engine) as make:
-            for each in self.shares[number]:
-                task = _RangeTask(file._mark(*each), file.path, 4 * file.dim, *each, make)
-                run_tasks([task], file.done, self.tools, threads=1)
-                count(1)
+            for first, end in self.shares[number]:
+                task = _RangeTask(file._mark(first, end), file.path, 4 * file.dim, first, end, make)
+                if (file.done / task.name).exists():  # by a process that was taken for dead
+                    count(end - first)
+                else:
+                    run_tasks([task], file.done, self.tools, threads=1, count=count)
 
     def for_workers(self, _share: Share) -> partial[_RangesJob]:
         """See jobs.py."""
@@ -188,7 +196,13 @@ class _RangeTask:
     make: MakeRows
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """Write the rows, then the mark (see Task)."""
+        """Write the rows, then the mark (see Task); counts rows."""
+
+        def append(rows: NDArray[np.float32]) -> None:
+            assert rows.nbytes == len(rows) * self.row_bytes, "rows have the table's width"
+            writer.append(rows.reshape(-1).view(np.uint8))
+            tools.count(len(rows))
+
         with (
             syncing(self.table_path, tools.injector),
             SequentialWriter(
@@ -199,7 +213,7 @@ class _RangeTask:
                 offset=self.first * self.row_bytes,
             ) as writer,
         ):
-            self.make(self.first, self.end, lambda rows: writer.append(rows.reshape(-1).view(np.uint8)))
+            self.make(self.first, self.end, append)
             writer.finish()
         path.touch()
 

@@ -175,6 +175,8 @@ class Threads:
     count, machines = 1, (1,)
 
     def __init__(self, use: Resources) -> None:
+        if use.count is not None and use.count < 1:
+            raise ConfigError(f"--workers {use.count} must be at least 1; remove it, or use --executor processes")
         if use.count not in (None, 1):
             raise ConfigError(f"--workers {use.count} has no effect with --executor threads; use --executor processes")
 

@@ -10,7 +10,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.listed_edges import ListedEdges
 from diskhop.derived.scratch import free_bytes
 from diskhop.disk.model import DiskModel
-from diskhop.errors import ConfigError
+from diskhop.errors import BudgetError, ConfigError
 from diskhop.hops.make.blocks import first_cold_row
 from diskhop.hops.make.cold_edges import count_sources, scan_bytes
 from diskhop.hops.make.lists import ListsWanted, dataset_lists, num_sorted_edges
@@ -19,7 +19,7 @@ from diskhop.hops.make.task import Task, require_disk
 from diskhop.hops.make.weighted_lists import WEIGHT_BYTES, looped_lists_bytes
 from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec, find_rows
 from diskhop.hops.tables import TILE_COLUMNS, TableShape
-from diskhop.protocols import NodeRows
+from diskhop.protocols import NodeRows, Table
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
 
@@ -40,13 +40,29 @@ def plan_tables(
     edges = ListedEdges(dataset.topology, f"lists of dataset {dataset.hash}")
     wanted = wanted_lists(edges, spec, silent, is_weighted=spec.uses_weights(dataset))
     task = task_of(dataset, spec, find_rows(dataset, spec.rows, budget), wanted)
-    return task, plan_propagation(
-        task,
-        memory_bytes=budget.available_bytes // processes,
-        threads=max(1, threads // processes),
-        disk=disk,
-        processes=processes,
-    )
+    return task, plan_task(task, budget, threads=threads, disk=disk, per_machine=processes, processes=processes)
+
+
+def plan_task(
+    task: Task, budget: Budget, *, threads: int, disk: DiskModel, per_machine: int, processes: int
+) -> PropagationPlan:
+    """Plan what each process computes. Raises BudgetError, with the smallest budget that works for all of them.
+
+    budget, threads: of a machine, which its per_machine processes share equally. processes: of all machines.
+    """
+    try:
+        return plan_propagation(
+            task,
+            memory_bytes=budget.available_bytes // per_machine,
+            threads=max(1, threads // per_machine),
+            disk=disk,
+            processes=processes,
+        )
+    except BudgetError as error:
+        # The smallest budget has room for the rest, too.
+        if budget.available_bytes < budget.total_bytes or per_machine > 1:
+            budget.require({"propagating features": per_machine * (error.smallest_bytes or 0)})
+        raise
 
 
 def wanted_lists(
@@ -62,20 +78,14 @@ def wanted_lists(
 
 def task_of(dataset: Dataset, spec: PropagationSpec, rows: NodeRows | None, wanted: dict[bool, ListsWanted]) -> Task:
     """Describe the tables to build. rows: rows to keep, None for all. Raises ConfigError if nothing can be built."""
-    table, topology = dataset.feature_table(), dataset.topology
-    if table is None:
-        raise ConfigError(
-            f"{dataset.path}: has no features to propagate; import the graph again with --random-features 64"
-        )
-    if table.num_rows == 0:
-        raise ConfigError(f"{dataset.path}: has no nodes; import a graph with nodes")
+    table, topology = _features_of(dataset), dataset.topology
     is_weighted = any(each.is_weighted for each in wanted.values())
     has_looped = any(each.is_looped for each in wanted.values())
     num_looped = topology.num_nodes if has_looped else 0
     return Task(
         table=table,
         feature_dtype=dataset.feature_dtype,
-        shape=TableShape(num_rows=table.num_rows, dim=dataset.feature_dim, dtype=spec.dtype, tile_columns=TILE_COLUMNS),
+        shape=shape_of(dataset, spec),
         num_edges=topology.num_edges * (2 if spec.direction == "both" else 1) + num_looped,
         index_bytes=topology.index_dtype.itemsize,
         operators=spec.parsed(),
@@ -85,6 +95,23 @@ def task_of(dataset: Dataset, spec: PropagationSpec, rows: NodeRows | None, want
         weight_bytes=WEIGHT_BYTES if is_weighted else 0,
         looped_bytes=looped_lists_bytes(topology) if has_looped else 0,
     )
+
+
+def shape_of(dataset: Dataset, spec: PropagationSpec) -> TableShape:
+    """Return the layout of tables with a row for every node. Raises ConfigError if nothing can be built."""
+    num_rows = _features_of(dataset).num_rows
+    return TableShape(num_rows=num_rows, dim=dataset.feature_dim, dtype=spec.dtype, tile_columns=TILE_COLUMNS)
+
+
+def _features_of(dataset: Dataset) -> Table:
+    table = dataset.feature_table()
+    if table is None:
+        raise ConfigError(
+            f"{dataset.path}: has no features to propagate; import the graph again with --random-features 64"
+        )
+    if table.num_rows == 0:
+        raise ConfigError(f"{dataset.path}: has no nodes; import a graph with nodes")
+    return table
 
 
 def count_task_sources(

@@ -25,8 +25,8 @@ from diskhop.hops.find import find_stale_tables, table_operators
 from diskhop.hops.make.builder import HopTableBuilder
 from diskhop.hops.make.lists import ListMaker, ListsWanted, dataset_lists, num_sorted_edges
 from diskhop.hops.make.passes import Lists
-from diskhop.hops.make.plan import PropagationPlan, plan_propagation
-from diskhop.hops.make.prepare import count_task_sources, require_disk_for, task_of, wanted_lists
+from diskhop.hops.make.plan import PropagationPlan
+from diskhop.hops.make.prepare import count_task_sources, plan_task, require_disk_for, task_of, wanted_lists
 from diskhop.hops.make.row_numbers import stored_numbers, write_numbers
 from diskhop.hops.make.task import Task
 from diskhop.hops.make.tiles import sum_pages
@@ -170,12 +170,8 @@ class _Propagation:
         sharing = self.tools.processes_per_machine  # each computes blocks in its part of the memory
         task = count_task_sources(task, self.dataset, self.budget, self.threads, sharing, self.progress)
         disk = remembered_model(folder if folder.exists() else self.dataset.path, self.tools.engine.name)
-        plan = plan_propagation(
-            task,
-            memory_bytes=self.budget.available_bytes // sharing,
-            threads=max(1, self.threads // sharing),
-            disk=disk,
-            processes=self.tools.processes,
+        plan = plan_task(
+            task, self.budget, threads=self.threads, disk=disk, per_machine=sharing, processes=self.tools.processes
         )
         make_directories(folder, injector)
         with WorkFolder(self.destination, injector) as work, ExitStack() as stack:

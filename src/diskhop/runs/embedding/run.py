@@ -119,7 +119,14 @@ def _train_in(folder: EmbeddingFolder, commit: Commit | None, context: RunContex
     layout = layout_of(config, embedded_nodes(dataset).num_nodes)
     budget = Budget(whole.memory_bytes, group.ranks.local_count)
     moves = context.engine or open_engine(config.engine).engine
-    spread = _executor(context, config, budget, moves)
+    spread = sorting_executor(
+        group,
+        context.executor,
+        context.workers,
+        threads=config.threads,
+        memory_bytes=budget.total_bytes,
+        engine=moves,
+    )
     tools = TaskTools(moves, context.injector, executor=spread)
     plan = _plan(dataset, config, budget, group, device, tools.processes_per_machine)
     with ExitStack() as held:
@@ -190,20 +197,18 @@ def _make_trainer(parts: EmbeddingParts, slots: HostSlots | DeviceSlots, relatio
     return DeviceTrainer(parts, slots, relations, DeviceCopies(slots.values.device))
 
 
-def _executor(context: RunContext, config: EmbedConfig, budget: Budget, engine: Engine) -> Executor:
+def sorting_executor(
+    group: Group, executor: str, workers: int | None, *, threads: int, memory_bytes: int, engine: Engine
+) -> Executor:
     """Return where edges are sorted. Raises ConfigError for an executor next to several ranks, one of which sorts."""
-    if not context.group.is_alone and (context.executor or context.workers is not None):
-        flag = f"--executor {context.executor}" if context.executor else f"--workers {context.workers}"
+    if not group.is_alone and (executor or workers is not None):
+        flag = f"--executor {executor}" if executor else f"--workers {workers}"
         raise ConfigError(
-            f"{flag}: {context.group.ranks.count} processes train together, and one of them sorts the edges: remove "
-            f"it, or train in one process"
+            f"{flag}: {group.ranks.count} processes train together, and one of them sorts the edges: remove it, or "
+            "train in one process"
         )
     return open_executor(
-        context.executor,
-        context.workers,
-        threads=max(config.threads, context.workers or 1),
-        memory_bytes=budget.total_bytes,
-        engine=engine,
+        executor, workers, threads=max(threads, workers or 1), memory_bytes=memory_bytes, engine=engine
     )
 
 

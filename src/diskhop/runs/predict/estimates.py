@@ -10,6 +10,7 @@ from typing import Any
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
+from diskhop.errors import BudgetError
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.prepare import plan_tables
 from diskhop.hops.spec import PropagationSpec
@@ -17,6 +18,7 @@ from diskhop.planning.options import describe_division
 from diskhop.planning.passes_plan import PassesPlan
 from diskhop.plans import PlannedSteps, StepPlan
 from diskhop.predicting.batched.layer_tables import LayerPlans
+from diskhop.predicting.hop_work import HopWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,42 +88,51 @@ def plan_of_layers(layers: LayerPlans, processes: int) -> OutputPlan:
 
 
 def plan_hops(
-    dataset: Dataset,
-    spec: PropagationSpec,
-    budget: Budget,
-    *,
-    scratch: str | None,
-    threads: int,
-    disk: DiskModel,
-    rows_bytes: int,
-    processes: int,
+    dataset: Dataset, spec: PropagationSpec, work: HopWork, budget: Budget, *, scratch: str | None, disk: DiskModel
 ) -> OutputPlan:
     """Plan hop tables of all nodes, unless they exist, and one pass of the model over them.
 
-    scratch: folder of the tables; None: DATASET/derived. rows_bytes: bytes of the model's outputs. processes: of this
-    machine, which share budget and threads. Raises ConfigError, BudgetError.
+    work: the pass. scratch: folder of the tables; None: DATASET/derived. Raises ConfigError; BudgetError with the
+    smallest budget that works for both.
     """
-    task, plan = plan_tables(dataset, spec, budget, threads=threads, disk=disk, processes=processes)
-    seconds = disk.sequential_seconds(task.result_bytes, rows_bytes)
-    model = StepPlan(name="model", bytes_read=task.result_bytes, bytes_written=rows_bytes, seconds=seconds)
     tables = find_hop_tables(dataset, spec, None if scratch is None else Path(scratch), budget)
     if tables is not None:
-        reasons = (f"Hop tables: {tables.path}, which exist",)
+        budget.require(work.held_by_all)
         return OutputPlan(
-            steps=(model,),
-            work_bytes=rows_bytes,
-            result_bytes=rows_bytes,
-            reserved={},
-            reasons=reasons,
-            num_processes=processes,
+            steps=(_model_step(work, tables.num_bytes, disk),),
+            work_bytes=work.rows_bytes,
+            result_bytes=work.rows_bytes,
+            reserved=work.held,
+            reasons=(f"Hop tables: {tables.path}, which exist", *_division(work.held, work.processes)),
+            num_processes=work.processes,
         )
+    try:
+        task, plan = plan_tables(dataset, spec, budget, threads=work.threads, disk=disk, processes=work.most_processes)
+    except BudgetError as error:
+        if (error.smallest_bytes or 0) < sum(work.held_by_all.values()):
+            budget.require(work.held_by_all)
+        raise
+    budget.require(work.held_by_all)
+    reserved, processes = dict(plan.reserved), work.most_processes
+    if sum(work.held_by_all.values()) > processes * sum(reserved.values()):
+        reserved, processes = work.held, work.processes
     return OutputPlan(
-        steps=(*plan.steps, model),
-        work_bytes=max(plan.work_bytes, plan.result_bytes + rows_bytes),
-        result_bytes=rows_bytes,
-        reserved=plan.reserved,
-        reasons=(f"Hop tables: {plan}", *_division(plan.reserved, processes)),
+        steps=(*plan.steps, _model_step(work, task.result_bytes, disk)),
+        work_bytes=max(plan.work_bytes, plan.result_bytes + work.rows_bytes),
+        result_bytes=work.rows_bytes,
+        reserved=reserved,
+        reasons=(f"Hop tables: {plan}", *_division(reserved, processes)),
         num_processes=processes,
+    )
+
+
+def _model_step(work: HopWork, tables_bytes: int, disk: DiskModel) -> StepPlan:
+    """Return the pass of a model over hop tables."""
+    return StepPlan(
+        name="model",
+        bytes_read=tables_bytes,
+        bytes_written=work.rows_bytes,
+        seconds=disk.sequential_seconds(tables_bytes, work.rows_bytes),
     )
 
 

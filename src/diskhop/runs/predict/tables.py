@@ -19,17 +19,27 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import remembered_model
 from diskhop.errors import BudgetError, ConfigError
+from diskhop.hops.make.prepare import shape_of
 from diskhop.hops.make.propagate import propagate
 from diskhop.hops.spec import PropagationSpec
 from diskhop.nn.matmul.choice import choose_matmul
 from diskhop.nn.matmul.products import Products, require_products
-from diskhop.nn.models import HopNetwork, Network, build_hop_model, build_model, hops_read
+from diskhop.nn.models import (
+    HopNetwork,
+    Network,
+    build_hop_model,
+    build_model,
+    hidden_dim,
+    hops_read,
+    num_hop_tables,
+)
 from diskhop.planning.passes_plan import PassesPlan
 from diskhop.predicting.batched.batches import LayerRun
 from diskhop.predicting.batched.layer_tables import Prediction
 from diskhop.predicting.batched.unroll import unroll
 from diskhop.predicting.disk import DiskSpace
 from diskhop.predicting.hop_rows import HopRows
+from diskhop.predicting.hop_work import HopWork
 from diskhop.predicting.predict import predict_modules
 from diskhop.predicting.row_files import RANGE_BYTES
 from diskhop.predicting.rows import RowTable
@@ -135,9 +145,15 @@ class OutputRun:
             )
 
     def require_memory(self, wanted: Wanted) -> None:
-        """Raise BudgetError, with the smallest budget that works for all of the work, if outputs cannot be read."""
-        needed_bytes = sum(self.later.values())
-        if needed_bytes <= self.budget.available_bytes:
+        """Raise BudgetError, with the smallest budget that works for all of the work, if outputs cannot be read.
+
+        Nor if a hop model cannot be computed, whose tables would be made in vain.
+        """
+        config, needed_bytes = self.classifier.config, sum(self.later.values())
+        steps = [self.later]
+        if isinstance(config, HopConfig):
+            steps.append(self._hop_work(config, wanted).held_by_all)
+        if all(sum(step.values()) <= self.budget.available_bytes for step in steps):
             return
         try:
             self.plan(wanted)
@@ -157,16 +173,13 @@ class OutputRun:
             return plan_of_layers(opened.plan(numbers), self.tools.processes_per_machine)
         if isinstance(config, HopConfig):
             self._build_hops(config)()
-            rows_bytes = 4 * self.dataset.num_nodes * (self.classifier.num_outputs + _hidden_dim(config, wanted))
             return plan_hops(
                 self.dataset,
                 _spec_of(config),
+                self._hop_work(config, wanted),
                 self.budget,
                 scratch=self.scratch,
-                threads=self.threads,
                 disk=self._disk,
-                rows_bytes=rows_bytes,
-                processes=self.tools.processes_per_machine,
             )
         network, wanted = self._network(config), self._in_batches(wanted)
         if not wanted.fanout:
@@ -256,9 +269,11 @@ class OutputRun:
         )
 
     def _of_hops(self, config: HopConfig, wanted: Wanted, work: WorkFolder) -> OutputTables:
-        build = self._build_hops(config)
+        build, hop_work = self._build_hops(config), self._hop_work(config, wanted)
         network = build()
         self.classifier.load_into(network)
+        self.budget.require(hop_work.held_by_all)
+        self.space.require(work, hop_work.rows_bytes, hop_work.rows_bytes)
         propagated = propagate(
             self.dataset,
             _spec_of(config),
@@ -273,24 +288,31 @@ class OutputRun:
             injector=self.tools.injector,
         )
         tables, started = propagated.tables, time.perf_counter()
-        key, num_outputs, hidden = self.key(wanted), self.classifier.num_outputs, _hidden_dim(config, wanted)
-        which = hops_read(config.model, tables.num_tables)
+        which = _tables_read(config)
         rows = HopRows(
             dataset=self.dataset,
             tables=tables,
             which=(which.start, which.stop),
             network=SharedNetwork(network.eval(), build),
-            num_outputs=num_outputs,
-            hidden_dim=hidden,
-            budget=self.budget,
-            threads=max(1, self.threads // self.tools.processes_per_machine),
+            num_outputs=self.classifier.num_outputs,
+            hidden_dim=_hidden_dim(config, wanted),
+            work=hop_work,
         )
-        rows_bytes = 4 * self.dataset.num_nodes * (num_outputs + hidden)
-        self.space.require(work, rows_bytes, rows_bytes)
-        folders = work.stage("outputs", key), work.stage("outputs-done", key)
-        found = rows.compute(*folders, self.tools, self.progress)
+        self.space.require(work, hop_work.rows_bytes, hop_work.rows_bytes)
+        key = self.key(wanted)
+        folder, done = work.stage("outputs", key), work.stage("outputs-done", key)
+        found = rows.compute(folder, done, self.budget, self.tools, self.progress)
         steps = [*propagated.steps, {"step": "model", "seconds": time.perf_counter() - started}]
         return OutputTables(found["logits"], found.get("embedding"), {"tables": str(tables.path)}, steps)
+
+    def _hop_work(self, config: HopConfig, wanted: Wanted) -> HopWork:
+        return HopWork(
+            shape=shape_of(self.dataset, _spec_of(config)),
+            num_tables=len(_tables_read(config)),
+            dim=self.classifier.num_outputs + _hidden_dim(config, wanted),
+            threads=self.threads,
+            most_processes=self.tools.processes_per_machine,
+        )
 
     def _network(self, config: SampledConfig) -> Network:
         network = self._build(config)()
@@ -304,8 +326,8 @@ class OutputRun:
 
     def _build_hops(self, config: HopConfig) -> Callable[[], HopNetwork]:
         """Return what makes the network of a hop model with random weights, also in another process."""
-        schema, num_tables = self.classifier.schema, len(config.operators) * config.hops + 1
-        dims = schema.feature_dim, len(hops_read(config.model, num_tables)), schema.num_outputs
+        schema = self.classifier.schema
+        dims = schema.feature_dim, len(_tables_read(config)), schema.num_outputs
         return partial(build_hop_model, self._with_products(config), *dims)
 
     def _streamed(self, network: Network, wanted: Wanted) -> StreamedRun:
@@ -356,10 +378,15 @@ def _spec_of(config: HopConfig) -> PropagationSpec:
     )
 
 
+def _tables_read(config: HopConfig) -> range:
+    """Return the numbers of the hop tables that the model reads."""
+    return hops_read(config.model, num_hop_tables(config))
+
+
 def _layers_of(config: TypedConfig, wanted: Wanted) -> set[int]:
     """Return the layers whose tables are wanted."""
     return ({config.layers} if wanted.logits else set()) | ({wanted.layer} - {0})
 
 
 def _hidden_dim(config: HopConfig, wanted: Wanted) -> int:
-    return config.hidden if wanted.layer else 0
+    return hidden_dim(config) if wanted.layer else 0

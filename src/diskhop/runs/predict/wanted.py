@@ -8,6 +8,7 @@ from diskhop.config.predict import PredictConfig
 from diskhop.config.train import ALL_NEIGHBORS, LINK, HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
+from diskhop.nn.models import hidden_dim
 from diskhop.predicting.columns import Outputs, TableName, default_words
 from diskhop.predicting.sizes import OutputSizes, output_sizes
 from diskhop.runs.nodes.opened import OpenClassifier
@@ -72,6 +73,9 @@ def sizes_of(
 ) -> OutputSizes:
     """Return the sizes of the files. count: number of nodes to write; None for all."""
     trained, num_outputs = classifier.config, classifier.num_outputs
-    is_hidden = isinstance(trained, HopConfig) or wanted.layer < trained.layers
-    dims: dict[TableName, int] = {"logits": num_outputs, "embedding": trained.hidden if is_hidden else num_outputs}
+    if isinstance(trained, HopConfig):
+        embedding_dim = hidden_dim(trained)
+    else:
+        embedding_dim = trained.hidden if wanted.layer < trained.layers else num_outputs
+    dims: dict[TableName, int] = {"logits": num_outputs, "embedding": embedding_dim}
     return output_sizes(dataset, outputs, dims, count=count)
