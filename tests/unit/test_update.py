@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import diskhop
@@ -31,6 +34,11 @@ def tables() -> Tables:
 @pytest.fixture
 def graph(tmp_path: Path, tables: Tables) -> Path:
     return import_tables(tables.write(tmp_path / "source"), tmp_path / "graph", OPTIONS).path
+
+
+def ends_of(dataset: Dataset) -> set[tuple[int, int]]:
+    """Ids at the ends of all edges."""
+    return {(int(source), int(target)) for target in IDS for source in dataset.neighbors(int(target))}
 
 
 @pytest.fixture
@@ -105,14 +113,44 @@ def test_what_cannot_be_updated_is_refused(tmp_path: Path, graph: Path, change: 
         update(tmp_path / "nowhere", delta)
 
 
-@pytest.mark.slow
-def test_an_undirected_graph_asks_how_edges_are_added(tmp_path: Path, tables: Tables, change: Change) -> None:
-    options = ImportOptions(undirected=True, weight="amount")
+def test_edges_are_stored_as_the_import_stored_them(tmp_path: Path, tables: Tables) -> None:
+    options = ImportOptions(undirected=True, self_loops="drop", duplicates="drop", weight="amount")
     graph = import_tables(tables.write(tmp_path / "source"), tmp_path / "graph", options).path
+    pairs = zip(tables.edges["source"].tolist(), tables.edges["target"].tolist(), strict=True)
+    one, other = next((source, target) for source, target in pairs if source != target)
+    edges = {"source": [one, one, other], "target": [one, other, one], "amount": [1.0, 2.0, 3.0]}
+    pq.write_table(pa.table(edges), tmp_path / "edges.parquet")
+    for given, flag in (({"undirected": False}, "--directed"), ({"duplicates": "keep"}, "--duplicates keep")):
+        with pytest.raises(ConfigError, match=f"opposite of {flag}"):
+            diskhop.update(graph, tmp_path / "edges.parquet", weight="amount", **given)
+    pq.write_table(pa.table({"source": [one], "target": [other]}), tmp_path / "removed-edges.parquet")
+    (tmp_path / "edges.parquet").rename(tmp_path / "more.parquet")
+    removed = diskhop.update(graph, tmp_path / "removed-edges.parquet")
+    assert ends_of(removed) & {(one, other), (other, one)} == set()
+    added = diskhop.update(graph, tmp_path / "more.parquet", weight="amount")
+    assert ends_of(added) - ends_of(removed) == {(one, other), (other, one)}
+    assert added.num_edges == removed.num_edges + 2
+
+
+@pytest.mark.slow
+def test_a_source_with_both_directions_asks_how_edges_are_added(tmp_path: Path, tables: Tables, change: Change) -> None:
+    """What the user says has an effect on edges alone, and a delta without rows changes nothing."""
+    both = {key: np.concatenate([values, values]) for key, values in tables.edges.items()}
+    both["source"], both["target"] = (
+        np.concatenate([tables.edges[one], tables.edges[other]])
+        for one, other in (("source", "target"), ("target", "source"))
+    )
+    options = ImportOptions(weight="amount")
+    source = replace(tables, edges=both).write(tmp_path / "source")
+    graph = import_tables(source, tmp_path / "graph", options).path
     delta = change.write(tmp_path / "delta")
     with pytest.raises(ConfigError, match="--undirected"):
         diskhop.update(graph, delta, weight="amount")
-    assert update(graph, delta, options).num_edges > 0
+    pq.write_table(pa.table({key: values[:0] for key, values in both.items()}), tmp_path / "no-rows.parquet")
+    before = folder_bytes(graph)
+    assert diskhop.update(graph, tmp_path / "no-rows.parquet", weight="amount").manifest.generation == 1
+    assert folder_bytes(graph) == before
+    assert update(graph, delta, replace(options, undirected=True)).num_edges > 0
 
 
 def test_a_disk_or_a_memory_that_is_too_small_is_refused_before(

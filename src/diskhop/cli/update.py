@@ -53,7 +53,8 @@ def update_command(
     if as_json:
         print_json({**describe(updated), "update": {**facts, **reports.facts}})
         return
-    (made, name), *rows = summarize_dataset(updated, "updated")
+    is_changed = any(number for key, number in facts.items() if key != "generation")
+    (made, name), *rows = summarize_dataset(updated, "updated" if is_changed else "unchanged, the delta has no rows")
     changes = [(key.replace("_", " "), f"{number:,}") for key, number in facts.items()]
     print_pairs([(made, name), *changes, *rows])
 
@@ -63,13 +64,16 @@ def update_command(
 def compact_command(dataset: DatasetPath, *, as_json: Json = False, given: dict[str, Any]) -> None:
     """Make an updated dataset what an import of the whole would be, and remove old generations."""
     from diskhop.api.update import compact
+    from diskhop.dataset.dataset import open_dataset
     from diskhop.dataset.verify import describe
     from diskhop.ui.progress import stage_progress
     from diskhop.ui.summary import summarize_dataset
 
     with stage_progress(stderr) as progress:
+        before = open_dataset(dataset).hash
         compacted = compact(dataset, progress=progress, **given)
     if as_json:
         print_json(describe(compacted))
     else:
-        print_pairs(summarize_dataset(compacted, "compacted"))
+        is_same = compacted.hash == before
+        print_pairs(summarize_dataset(compacted, "unchanged, not updated since its import" if is_same else "compacted"))

@@ -170,6 +170,8 @@ class EdgeType:
     edge_id_dtype: dtype of the source's edge numbers, uint32 or int64; "" if they are not stored.
     weights: whether weights are stored.
     times: whether times are stored.
+    both_ways: whether every edge of the source is stored in both directions.
+    without_loops, without_repeats: whether loops and repeated edges were left out.
     adj_t: the sparse matrix that the source has them as, as batches then have; None: pairs of ids.
     attributes: attributes by name.
     extra: unknown keys.
@@ -182,6 +184,9 @@ class EdgeType:
     edge_id_dtype: str = ""
     weights: bool = False
     times: bool = False
+    both_ways: bool = False
+    without_loops: bool = False
+    without_repeats: bool = False
     adj_t: AdjInfo | None = None
     attributes: Mapping[str, AttributeInfo] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -205,7 +210,8 @@ class EdgeType:
         if self.adj_t is not None:
             document["adj_t"] = self.adj_t.to_json()
         document |= attributes_json(self.attributes)
-        return document | {key: True for key in ("weights", "times") if getattr(self, key)}
+        flags = ("weights", "times", "both_ways", "without_loops", "without_repeats")
+        return document | {key: True for key in flags if getattr(self, key)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

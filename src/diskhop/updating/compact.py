@@ -24,6 +24,7 @@ from diskhop.dataset.files import map_array, read_blocks
 from diskhop.dataset.manifest import CLASSES, VALUES, NodeType
 from diskhop.dataset.sort.hot_order import RenumberedEdges, find_hot_order
 from diskhop.dataset.sort.moved_rows import RowMover
+from diskhop.dataset.sort.tidy import Tidying
 from diskhop.dataset.verify import verify
 from diskhop.errors import BusyError, FormatError
 from diskhop.importing.edge_attributes import EdgeAttributeWriter
@@ -168,6 +169,9 @@ class _HotCopy:
             edge_ids=of.edge_ids(),
             weights=of.edge_weights(),
             times=of.edge_times(),
+            tidied=Tidying(
+                both_ways=info.both_ways, drop_loops=info.without_loops, drop_duplicates=info.without_repeats
+            ),
             numbers=writer.numbers,
             adj_t=info.adj_t,
         )

@@ -30,18 +30,32 @@ class EdgeRules:
     drops_repeats: bool
 
     @classmethod
-    def of(cls, options: ImportOptions, dataset: Dataset) -> EdgeRules:
-        """Return the rules. Raises ConfigError if only the user knows whether the graph is undirected."""
-        undirected = options.undirected
-        if undirected is None and dataset.only_edges.reciprocal_share() == 1:
+    def of(cls, options: ImportOptions, dataset: Dataset, *, has_edges: bool = True) -> EdgeRules:
+        """Return the rules of the dataset, and those of the options where it has none. has_edges: the delta has some.
+
+        Raises ConfigError for an option that the dataset contradicts, or if only the user knows whether a graph whose
+        source has each edge in both directions, as PyG's, gets both directions of an added edge too.
+        """
+        (info,) = dataset.manifest.edge_types.values()
+        for is_set, other, flag in (
+            (info.both_ways, options.undirected is False, "--directed"),
+            (info.without_loops, options.self_loops == "keep", "--self-loops keep"),
+            (info.without_repeats, options.duplicates == "keep", "--duplicates keep"),
+        ):
+            if is_set and other:
+                raise ConfigError(
+                    f"{dataset.path}: was imported with the opposite of {flag}, which an update keeps to; leave it out"
+                )
+        is_unsaid = has_edges and options.undirected is None and not info.both_ways
+        if is_unsaid and dataset.only_edges.reciprocal_share() == 1:
             raise ConfigError(
-                f"{dataset.path}: seems to have each edge in both directions; add --undirected if it was imported so, "
-                "and added edges are stored in both directions too, else --directed"
+                f"{dataset.path}: its source has each edge in both directions; add --undirected to store added edges "
+                "so, and to remove both, else --directed"
             )
         return cls(
-            undirected=bool(undirected),
-            drops_loops=options.self_loops == "drop",
-            drops_repeats=options.duplicates == "drop",
+            undirected=info.both_ways or bool(options.undirected),
+            drops_loops=info.without_loops or options.self_loops == "drop",
+            drops_repeats=info.without_repeats or options.duplicates == "drop",
         )
 
 

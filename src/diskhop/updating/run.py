@@ -25,7 +25,7 @@ from diskhop.io.atomic import Injector, require_free_space
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.system.memory import default_memory_bytes, default_threads
-from diskhop.updating.delta import DeltaSource
+from diskhop.updating.delta import NO_NODES, DeltaNodes, DeltaSource
 from diskhop.updating.edges import EdgeUpdate, merge_bytes
 from diskhop.updating.generation import NewGeneration
 from diskhop.updating.nodes import NodeUpdate
@@ -79,7 +79,7 @@ def update_dataset(
 
     Raises SourceError for a delta that breaks a rule, ConfigError for a dataset that cannot be updated, BudgetError,
     DestinationError for a full disk. The dataset is then as it was, but where a WriteError says that the update is
-    applied.
+    applied. So it is with a delta without rows.
     """
     options, progress = options or ImportOptions(), progress or silent
     budget = budget or Budget(default_memory_bytes())
@@ -89,8 +89,8 @@ def update_dataset(
         folder.lock()
         # Only now: another update may just have ended.
         dataset = open_dataset(path)
-        rules = EdgeRules.of(options, dataset)
         source = DeltaTables(delta, dataset, options)
+        rules = EdgeRules.of(options, dataset, has_edges=source.num_added + source.num_removed > 0)
         least = merge_bytes((2 if rules.undirected else 1) * (source.num_added + source.num_removed))
         budget.require({"writing files": WRITER_BYTES, "merging edges": least})
         estimate = estimate_update(
@@ -105,6 +105,11 @@ def update_dataset(
         tools = TaskTools(engine, injector)
         work = ImportTools(folder, tools, budget, threads, progress, held, limits=limits or ImportLimits())
         found = source.read(work)
+        if not (len(found.nodes) or len(found.added) or len(found.removed)):
+            # A job of every night may have nothing to do.
+            folder.remove()
+            _tell(on_facts, dataset)
+            return dataset
         held.enter_context(budget.reserve("writing files", WRITER_BYTES))
         with NewGeneration(dataset, engine, injector) as new:
             nodes = NodeUpdate(new, found.nodes, work)
@@ -121,17 +126,27 @@ def update_dataset(
         # The update is durable: an error would say that it failed. The next one removes the folder.
         with suppress(OSError):
             folder.remove()
+    _tell(on_facts, updated, found.nodes, edges.num_added, edges.num_removed)
+    return updated
+
+
+def _tell(
+    on_facts: Callable[[Mapping[str, Any]], None] | None,
+    updated: Dataset,
+    nodes: DeltaNodes = NO_NODES,
+    num_added: int = 0,
+    num_removed: int = 0,
+) -> None:
     if on_facts is not None:
         on_facts(
             {
                 "generation": updated.manifest.generation,
-                "nodes_added": found.nodes.num_new,
-                "nodes_changed": len(found.nodes) - found.nodes.num_new,
-                "edges_added": edges.num_added,
-                "edges_removed": edges.num_removed,
+                "nodes_added": nodes.num_new,
+                "nodes_changed": len(nodes) - nodes.num_new,
+                "edges_added": num_added,
+                "edges_removed": num_removed,
             }
         )
-    return updated
 
 
 def estimate_update(dataset: Dataset, source: DeltaSource, rules: EdgeRules, bytes_per_second: float) -> UpdateEstimate:

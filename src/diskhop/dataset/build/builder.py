@@ -273,6 +273,7 @@ class DatasetBuilder:
         weights: NDArray[Any] | None = None,
         times: NDArray[Any] | None = None,
         tidying: Tidying | None = None,
+        tidied: Tidying | None = None,
         numbers: DatasetFiles | None = None,
         origin: str = "",
         adj_t: AdjInfo | None = None,
@@ -283,6 +284,7 @@ class DatasetBuilder:
         edge_ids: numbers to store in place of their own, by edge number.
         tidying: edges to leave out; loops and duplicates are only counted with it. If it has edges in both directions
         (UndirectedEdges), 2 e and 2 e + 1 have the number, weight and time of edge e.
+        tidied: what was done to the edges before, for the manifest.
         numbers: where to write NUMBERS_FILE too, for attributes.
         adj_t: see EdgeType.
         Raises SourceError, naming `origin` (default: that of the builder), for the first id out of range.
@@ -314,6 +316,7 @@ class DatasetBuilder:
             self._sorting(edge_type),
             numbers,
         )
+        tidied = tidied or tidying or Tidying()
         self._edges[edge_type] = EdgeType(
             source=source,
             destination=destination,
@@ -322,6 +325,9 @@ class DatasetBuilder:
             edge_id_dtype=edge_id_dtype,
             weights=weights is not None,
             times=times is not None,
+            both_ways=tidied.both_ways,
+            without_loops=tidied.drop_loops,
+            without_repeats=tidied.drop_duplicates,
             adj_t=adj_t,
         )
         return counts
