@@ -17,6 +17,7 @@ from diskhop.dataset.manifest import EDGE, NODE, index_dtype
 from diskhop.dataset.sort.hot_order import RenumberedEdges, find_hot_order, hot_order_bytes
 from diskhop.dataset.sort.keys import EdgeShape
 from diskhop.dataset.sort.plan import SortLimits, smallest_sort_bytes
+from diskhop.dataset.sort.tidy import Tidying
 from diskhop.generating.config import GraphConfig
 from diskhop.generating.edges import generated_edges
 from diskhop.generating.write_nodes import node_bytes, node_phases, write_nodes
@@ -72,7 +73,7 @@ def generate_graph(
                 find_hot_order(edges, num_nodes, budget=budget, threads=threads, origin=origin, progress=report)
             )
             edges = RenumberedEdges(edges, order.new_ids, origin)
-        builder.add_edge_list(EDGE, NODE, NODE, edges)
+        builder.add_edge_list(EDGE, NODE, NODE, edges, tidied=Tidying(both_ways=not config.directed))
         if config.order == "hot":
             held.enter_context(budget.reserve("original ids", order.new_ids.nbytes))
             original_ids = order.original_ids()
