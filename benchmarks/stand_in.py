@@ -17,6 +17,8 @@ from diskhop.embedding.partitions.edges import EdgeRows
 from diskhop.embedding.step.step import Step
 from diskhop.runs import training
 from diskhop.runs.embedding import trainers
+from diskhop.runs.embedding.loop import EmbeddingRun
+from diskhop.runs.embedding.phases import Phase
 from diskhop.runs.embedding.trainers import HostTrainer, Trained
 from diskhop.runs.feeds import Batch, Feed
 from diskhop.runs.nodes import sampled
@@ -58,25 +60,37 @@ def trained_by_stand_in(step_seconds: float) -> Iterator[None]:
 def embedded_by_stand_in(edge_seconds: float) -> Iterator[None]:
     """Let embed() wait for each edge of a batch instead of training on it; with 0 seconds it trains as always.
 
-    A batch takes that long from when its edges are taken: the papers' times of batches have all of their steps.
+    A phase takes that long from its begin to its end. In Legend's Table 6, batches and moves of partitions take the
+    whole epoch, so that the CPU prepares edges meanwhile.
     """
 
     class Idle(Step):
         def run(self, edges: EdgeRows, *_: Any) -> float:
             return 0.0
 
-    make_and_train = HostTrainer.train
+    train_phase, make_and_train = EmbeddingRun._train_phase, HostTrainer.train
+    busy_until = 0.0
+
+    def begin(run: EmbeddingRun, phase: Phase) -> None:
+        nonlocal busy_until
+        busy_until = time.perf_counter()
+        train_phase(run, phase)
 
     def train(trainer: HostTrainer, number: int, lr_share: float) -> Trained:
-        begun = time.perf_counter()
+        nonlocal busy_until
         trained = make_and_train(trainer, number, lr_share)
-        time.sleep(max(0.0, begun + edge_seconds * trained.num_edges - time.perf_counter()))
+        busy_until += edge_seconds * trained.num_edges
+        time.sleep(max(0.0, busy_until - time.perf_counter()))
         return trained
 
     if not edge_seconds:
         yield
         return
-    with patch.object(trainers, "Step", Idle), patch.object(HostTrainer, "train", train):
+    with (
+        patch.object(trainers, "Step", Idle),
+        patch.object(EmbeddingRun, "_train_phase", begin),
+        patch.object(HostTrainer, "train", train),
+    ):
         yield
 
 
