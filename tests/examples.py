@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 EXAMPLES_IN_HOUSE = 60
 # Share of these that `make test` draws, which is to take less than ten minutes.
-SHARE_IN_HOUSE = 0.5
+SHARE_IN_HOUSE = 0.3
 
 
 def examples(count: int, suppress: Collection[HealthCheck] = ()) -> settings:

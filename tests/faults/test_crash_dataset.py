@@ -93,9 +93,11 @@ def test_every_crash_leaves_nothing_or_all_and_the_next_import_succeeds(tmp_path
     assert num_finished == 1
 
 
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lost", LOST)
 def test_after_any_crash_an_import_in_hot_order_ends_the_same(
-    tmp_path: Path, source: Path, lost: Lost, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, source: Path, lost: Lost, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows take the way over the disk; after the repetition nothing but the dataset is left."""
     monkeypatch.setattr(RowMover, "_fits", lambda _mover, _table_bytes: False)
@@ -106,13 +108,14 @@ def test_after_any_crash_an_import_in_hot_order_ends_the_same(
         import_graph(source, graph, engine=engine, injector=injector, options=hot)
 
     kept = 0
-    for graph in Crashes(tmp_path, run).each(1, lost):
+    for graph in Crashes(tmp_path, run).each(every, lost):
         kept += (graph.parent / ".graph.work" / "features" / "rows").exists()
         if not graph.exists():
             run(graph)
-    assert kept > 5
+    assert kept * every > 5
 
 
+@pytest.mark.fast(1)
 @EVERY
 @pytest.mark.parametrize("lost", LOST)
 def test_after_any_crash_an_import_by_way_of_the_disk_ends_the_same(tmp_path: Path, lost: Lost, every: int) -> None:
@@ -139,6 +142,7 @@ def test_after_any_crash_an_import_by_way_of_the_disk_ends_the_same(tmp_path: Pa
     assert num_resumed > 0, "some went on from spills"
 
 
+@pytest.mark.fast(2)
 @EVERY
 @pytest.mark.parametrize("lost", LOST)
 @pytest.mark.parametrize("memory_bytes", [22_000_000, 1 << 30], ids=["disk", "memory"])

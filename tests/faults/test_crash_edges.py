@@ -107,6 +107,7 @@ def import_edges(source: Path, limits: ImportLimits, graph: Path, injector: Cras
     )
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("lost", ["names", "data"])
 @EVERY
 def test_after_any_crash_the_same_import_ends_the_same(
@@ -117,6 +118,7 @@ def test_after_any_crash_the_same_import_ends_the_same(
             import_edges(source, limits, graph)
 
 
+@pytest.mark.fast("integers")
 def test_what_was_parsed_is_not_parsed_again(
     tmp_path: Path, source: Path, limits: ImportLimits, parsed: list[str]
 ) -> None:
@@ -154,6 +156,7 @@ def test_a_source_that_changed_is_parsed_again(
     assert not (tmp_path / ".graph.work").exists()
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_the_slices_that_were_done(tmp_path: Path, parsed: list[str]) -> None:
     source = tmp_path / "edges.csv"
     source.write_text("".join(f"{n % 1000},{n % 777}\n" for n in range(3_000_000)))
@@ -204,7 +207,7 @@ def test_a_run_with_another_budget_goes_on_with_the_same_edges(tmp_path: Path) -
         assert (tmp_path / "graph" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast("2")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_duckdb_runs_ends_with_one_line(tmp_path: Path, number: int) -> None:
     source = tmp_path / "edges.csv"

@@ -82,6 +82,7 @@ def import_features(
     )
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("lost", ["names", "data"])
 @pytest.mark.parametrize("style", ["npy", "npz"])
 @EVERY
@@ -140,6 +141,7 @@ import_features(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
+@pytest.mark.slow
 def test_after_kill_9_the_same_import_goes_on(tmp_path: Path, ranges_written: list[str]) -> None:
     source = save_source(tmp_path / "source", "npy", BIG_NODES)
     import_features(source, tmp_path / "whole")

@@ -76,6 +76,7 @@ def import_tables(source: Path, graph: Path, injector: CrashInjector | None = No
     )
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("lost", ["names", "data"])
 @EVERY
 def test_after_any_crash_the_same_import_ends_the_same(

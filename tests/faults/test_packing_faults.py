@@ -65,6 +65,7 @@ def pack_at(root: Path, dataset: Dataset, nth: int) -> tuple[CrashInjector, Path
     return injector, packed.layout.path
 
 
+@pytest.mark.fast("3-data")
 @pytest.mark.parametrize("lost", ["names", "data"])
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_after_any_crash_packing_ends_the_same(tmp_path: Path, dataset: Dataset, every: int, lost: Lost) -> None:

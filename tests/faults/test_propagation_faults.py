@@ -76,6 +76,7 @@ def test_one_case_has_cold_edges(tmp_path: Path, case: tuple[Dataset, dict[str, 
     assert (plan.cold is not None) == (dataset.num_nodes == CASES["cold"]["num_nodes"])
 
 
+@pytest.mark.fast(4)
 @EVERY
 @pytest.mark.parametrize("lost", ["names", "data"])
 def test_after_any_crash_propagation_ends_the_same(

@@ -22,7 +22,7 @@ COUNTS = {"a": 4200, "b": 300, "c": 5}  # two groups of rows of one type
 @pytest.mark.parametrize(
     ("num_outputs", "memory_bytes", "lost", "step"),
     [
-        (6, 1 << 26, "data", 61),
+        (6, 1 << 26, "data", 151),
         (3, 470_000, "names", 307),
         pytest.param(6, 1 << 26, "names", 3, marks=pytest.mark.slow),
         pytest.param(3, 470_000, "data", 2, marks=pytest.mark.slow),

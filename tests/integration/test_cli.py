@@ -328,7 +328,7 @@ def test_every_store_trains_the_same_model(graph: Path, tmp_path: Path, capsys: 
         ["shared", "--ordered", "--cache", "2KB", "--threads", "1"],
     ):
         out = tmp_path / f"run-{len(models)}"
-        train = ["train", str(graph), "--epochs", "3", "--batch-size", "5", "--out", str(out), "--store", store]
+        train = ["train", str(graph), "--epochs", "2", "--batch-size", "5", "--out", str(out), "--store", store]
         assert run([*train, *options]) == 0, capsys.readouterr().err
         models.append((out / "model.safetensors").read_bytes())
     assert len(set(models)) == 1

@@ -121,6 +121,7 @@ def test_known_edges_are_gone_before_the_next_ones_are_read(
     assert len(alive) > 1
 
 
+@pytest.mark.slow
 @BY_INTERPRETER[0]
 @BY_INTERPRETER[1]
 def test_kernels_train_what_torch_does(dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

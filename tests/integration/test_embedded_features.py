@@ -63,6 +63,7 @@ def by_id(dataset: Dataset) -> NDArray[np.float64]:
     return stored_features(dataset)[rows]
 
 
+@pytest.mark.slow
 def test_a_network_learns_from_embeddings_what_the_graph_alone_shows(folder: Path, tmp_path: Path) -> None:
     made = diskhop.from_embeddings(folder / "run", tmp_path / "made", memory="50MB")
     assert (made.feature_dim, made.feature_dtype, made.order) == (DIM, "float32", "hot")

@@ -81,6 +81,7 @@ def test_partitions_are_moved_as_often_as_the_order_says(dataset: Dataset, folde
     assert [epoch["partitions_written"] for epoch in epochs] == [plan["loads"] + 3] * 3
 
 
+@pytest.mark.slow
 def test_repartitioned_nodes_are_trained_and_ranked_as_before(dataset: Dataset, folder: Path) -> None:
     """A ring is learnt by nodes that change partitions as it is by nodes that stay, and a run is read as it ended."""
     found = {}

@@ -120,6 +120,7 @@ def test_batches_are_the_same_with_and_without_announcing(
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.fast("packed")
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_the_next_pass_is_begun_before_the_last_batch_is_released(
     dataset: Dataset, tmp_path: Path, store: str, made: dict[int, threading.Event]

@@ -77,6 +77,7 @@ def assert_delivered(loader: PackedLoader, wanted: list[Data], graph: Data) -> N
         torch.testing.assert_close(graph.edge_index[:, batch.e_id], batch.n_id[batch.edge_index], rtol=0, atol=0)
 
 
+@pytest.mark.fast("hot")
 def test_batches_of_pyg_are_delivered_as_they_were_drawn(dataset: Dataset, graph: Data, tmp_path: Path) -> None:
     with PygStores(dataset, [4, 3], **LIMITS) as stores:
         drawn: list[Data] = []

@@ -137,6 +137,7 @@ def in_memory(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return out
 
 
+@pytest.mark.fast("device")
 @pytest.mark.parametrize("place", PLACES)
 def test_delivered_rows_train_the_same_model(
     dataset: Dataset, in_memory: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch

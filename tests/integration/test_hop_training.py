@@ -71,6 +71,7 @@ def test_a_run_propagates_then_learns_and_leaves_what_it_found(tmp_path: Path, m
     assert again.result["test"] == result["test"]
 
 
+@pytest.mark.fast("disk")
 @pytest.mark.parametrize("place", [{}, FROM_DISK], ids=["memory", "disk"])
 def test_tables_of_all_rows_are_taken_where_they_are_there(
     tmp_path: Path, dataset: Dataset, place: dict[str, Any]
@@ -119,6 +120,7 @@ def test_config_toml_repeats_a_run_to_the_last_bit(dataset: Dataset, tmp_path: P
     assert (tmp_path / "one/config.toml").read_bytes() == (tmp_path / "two/config.toml").read_bytes()
 
 
+@pytest.mark.fast("chunks")
 @pytest.mark.parametrize("shuffle", ["rows", "chunks"])
 def test_where_the_tables_are_changes_time_never_values(dataset: Dataset, tmp_path: Path, shuffle: str) -> None:
     for place in ("memory", "disk"):
@@ -132,6 +134,7 @@ def test_chunks_are_another_course_of_training(dataset: Dataset, tmp_path: Path)
     assert losses(tmp_path / "1") != losses(tmp_path / "20")
 
 
+@pytest.mark.fast("disk")
 @pytest.mark.parametrize("changes", [{}, FROM_DISK], ids=["memory", "disk"])
 def test_a_run_that_goes_on_is_the_run_that_was_never_stopped(
     dataset: Dataset, tmp_path: Path, changes: dict[str, Any]

@@ -104,6 +104,7 @@ def check(dataset: Dataset, wanted: Pass, store: str, scratch: Path, threads: in
     np.testing.assert_array_equal(np.concatenate(ends), given[0])
 
 
+@pytest.mark.fast(8)
 @pytest.mark.pairwise
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("store", STORES)

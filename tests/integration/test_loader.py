@@ -223,6 +223,7 @@ def test_a_pass_after_one_that_was_left_is_a_whole_epoch(dataset: Dataset) -> No
         assert len(list(loader)) == len(loader)
 
 
+@pytest.mark.slow
 def test_an_iterator_still_held_does_not_keep_the_process_alive(dataset: Dataset) -> None:
     program = (
         "import diskhop\n"

@@ -68,6 +68,7 @@ assert refused(lambda: list(workers))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["belady", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("disk", "memory"))]
 )

@@ -39,6 +39,7 @@ def same(one: Data, other: Data) -> bool:
     return all(torch.equal(one[name], other[name]) for name in ("x", "edge_index", "n_id", "input_id"))
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("store", STORES)
 def test_passes_under_way_together_have_the_batches_of_passes_one_after_the_other(dataset: Dataset, store: str) -> None:
     with loader_for(dataset, store=store, ordered=store == "shared", shuffle=True) as loader:

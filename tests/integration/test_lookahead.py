@@ -90,7 +90,7 @@ def values(found: list[tuple[int, bytes, bytes, int]]) -> list[tuple[int, bytes,
     return [(number, ids, rows) for number, ids, rows, _ in found]
 
 
-@pytest.mark.pairwise
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("superbatch", [1, 2, 7, 1000])
 @pytest.mark.parametrize("sampling_threads", [1, 3])
 @pytest.mark.parametrize("store", LOOKING_AHEAD)

@@ -165,6 +165,9 @@ def run(measuring: subprocess.Popen[str], dataset: Dataset, memory_bytes: int, s
 SLACK_BYTES = 24_000_000
 
 
+@pytest.mark.fast(
+    "direct-200000000", "static-400000000", "belady-200000000", "shared-260000000", "packed-400000000-cached"
+)
 @pytest.mark.parametrize(
     ("store", "memory_bytes", "how"),
     [
@@ -189,6 +192,7 @@ def test_a_store_out_of_core_holds_what_it_reserved(
     assert found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("memory_bytes", [195_000_000, 230_000_000])
 def test_rows_read_where_they_are_take_no_more_than_their_buffer(
     measuring: subprocess.Popen[str], dataset: Dataset, memory_bytes: int
@@ -198,6 +202,7 @@ def test_rows_read_where_they_are_take_no_more_than_their_buffer(
     assert found["reserved_bytes"] / 2 <= found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
 
 
+@pytest.mark.fast("direct", "belady")
 @pytest.mark.parametrize("store", ["direct", "pread", "static", "belady"])
 def test_a_store_out_of_core_reads_from_the_disk(
     measuring: subprocess.Popen[str], dataset: Dataset, store: str
@@ -215,6 +220,7 @@ def test_packed_rows_come_from_the_disk(measuring: subprocess.Popen[str], datase
     assert found["read_bytes"] >= found["held_bytes"] + found["brought_bytes"]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("memory_bytes", [220_000_000, 300_000_000])
 def test_packed_rows_read_where_they_are_take_no_more_than_their_buffer(
     measuring: subprocess.Popen[str], dataset: Dataset, memory_bytes: int
@@ -224,6 +230,7 @@ def test_packed_rows_read_where_they_are_take_no_more_than_their_buffer(
     assert found["reserved_bytes"] / 2 <= found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("memory_bytes", "topology"), [(45_000_000, "mapped"), (200_000_000, "cached")])
 def test_a_topology_that_does_not_fit_holds_what_it_reserved(
     measuring: subprocess.Popen[str], graph_of_edges: Dataset, memory_bytes: int, topology: str

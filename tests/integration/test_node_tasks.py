@@ -113,6 +113,7 @@ def test_several_labels_are_learned_and_measured(of_tasks: Dataset, tmp_path: Pa
     assert len(part["tasks"]) == 2
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("metric", ["ap", "f1_micro", "f1_macro", "accuracy", "auc"])
 def test_the_best_model_is_chosen_by_the_metric(of_tasks: Dataset, tmp_path: Path, metric: str) -> None:
     result = train(of_tasks, out=tmp_path / "run", metric=metric, **{**WHOLE, "epochs": 6}).result
@@ -120,6 +121,7 @@ def test_the_best_model_is_chosen_by_the_metric(of_tasks: Dataset, tmp_path: Pat
     assert result["best_valid"] == max(validations) == validations[result["best_epoch"]]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("metric", ["rmse", "mae"])
 def test_of_errors_the_least_is_best(of_values: Dataset, tmp_path: Path, metric: str) -> None:
     options = {**WHOLE, "epochs": 12, "lr": 0.2, "patience": 3}

@@ -255,6 +255,7 @@ def test_a_disk_budget_too_small_names_one_that_works(dataset: Dataset, tmp_path
         assert epoch.segment > 1
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("name", ["layout.json", "held.bin", "held_ids.bin", "epoch-0.bin"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
 def test_a_damaged_layout_is_refused_by_the_file(dataset: Dataset, tmp_path: Path, name: str, damage: str) -> None:
@@ -279,7 +280,8 @@ def test_a_damaged_layout_is_refused_by_the_file(dataset: Dataset, tmp_path: Pat
             train(dataset, **options)
 
 
-def test_every_flipped_byte_that_is_read_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_every_flipped_byte_that_is_read_is_found(tmp_path: Path, count: int) -> None:
     graph = small_graph(tmp_path / "graph", num_nodes=60, num_edges=240, dim=5)
     options: dict[str, Any] = {"batch_size": 15, "fanout": (2, 2), "epochs": 1, "cache_bytes": 120}
     layout = pack_small(graph, tmp_path / "scratch", **options).layout
@@ -296,7 +298,7 @@ def test_every_flipped_byte_that_is_read_is_found(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     wanted = {**OPTIONS, **options, "store": "packed", "scratch": str(tmp_path / "scratch")}
     for places in counting:
-        for place in generator.choice(places, min(8, len(places)), replace=False).tolist():
+        for place in generator.choice(places, min(count, len(places)), replace=False).tolist():
             damaged = bytearray(content)
             damaged[place] ^= 1 << int(generator.integers(8))
             path.write_bytes(damaged)

@@ -264,6 +264,7 @@ def test_legend(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: 
     assert is_same == 1
 
 
+@pytest.mark.slow
 def test_prepropagation(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = _make_source(folder)
     for module in (hop_runs, paper_prepropagation):

@@ -153,6 +153,7 @@ def graph_of_width(
     return made, run_all(made, plan_for(made, store="memory"))
 
 
+@pytest.mark.fast(24)
 @pytest.mark.pairwise
 @pytest.mark.parametrize("store", STORES)
 def test_rows_of_every_width_and_dtype_are_those_of_memory(

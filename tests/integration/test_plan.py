@@ -183,6 +183,7 @@ def test_processes_share_memory_disk_and_batches(graph: Dataset, capsys: pytest.
     assert "--processes 2" in told.partition("next")[2]
 
 
+@pytest.mark.fast("sign")
 @pytest.mark.parametrize("model", ["sign", "dot"])
 def test_processes_share_the_work_of_hop_models_and_embeddings(graph: Dataset, model: str) -> None:
     alone, both = (

@@ -279,6 +279,7 @@ def test_nodes_of_a_file_are_predicted(tmp_path: Path) -> None:
     assert pq.read_table(out).column("id").to_pylist() == [5, 199]
 
 
+@pytest.mark.fast("parquet")
 @pytest.mark.parametrize("format_name", ["parquet", "npy", "tsv"])
 def test_a_report_shows_predictions(folder: Path, tmp_path: Path, format_name: str) -> None:
     out = tmp_path / "reported"

@@ -56,6 +56,7 @@ def test_pygs_loader_gives_the_batches_of_ours_bit_for_bit(
         assert torch.equal(model(one.x, one.edge_index), model(other.x, other.edge_index))
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "ways",
     [

@@ -236,6 +236,7 @@ def test_a_trace_has_them_as_they_were(dataset: Dataset, tmp_path: Path, spec: S
         assert_same_batch(decode_batch(encode_batch(batch, dataset.num_nodes)), batch)
 
 
+@pytest.mark.fast(34)
 @pytest.mark.parametrize("engine_name", ENGINES)
 @each_spec
 def test_every_topology_gives_the_same_batches(dataset: Dataset, spec: SamplerSpec, engine_name: str) -> None:

@@ -108,6 +108,7 @@ def test_predictions_read_rows_on_disk(path: Path, in_memory: Path, on_disk: Pat
         np.testing.assert_array_equal(np.load(found), np.load(expected))
 
 
+@pytest.mark.slow
 def test_several_processes_are_refused_with_the_memory_that_rows_take(path: Path, tmp_path: Path) -> None:
     options = {**OPTIONS, "threads": 2, "memory": "100MB", "dataset": str(path)}
     ((first, _other),) = run_jobs([RanksJob(2, options, outs=folders_of(tmp_path / "run"))])
@@ -172,6 +173,7 @@ def test_a_damaged_version_is_refused(path: Path, on_disk: Path, tmp_path: Path)
         predict_run(run, out=tmp_path / "out", memory="200MB")
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(("num_rows", "dim"), [(3000, 5), (3000, 64), (300, 1500)])
 @pytest.mark.parametrize("num_cached", [1, 7, 10_000])
 def test_rows_do_not_depend_on_the_cache(num_rows: int, dim: int, num_cached: int, tmp_path: Path) -> None:

@@ -136,6 +136,7 @@ def test_reverse_types_of_copies_are_copies_and_hide_none(dataset: Dataset, plai
     assert copies(one, ("user__buys__item",)) == ["suits", "rev_buys"]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("changes", [{}, {"neg_sampling": "triplet", "negatives": 3, "negative_draws": "degree"}])
 def test_negatives_are_nodes_of_the_types_of_the_ends(plain: Dataset, changes: dict[str, Any]) -> None:
     target = edge_target(plain, "user,buys,item", ())

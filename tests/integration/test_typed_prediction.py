@@ -92,6 +92,7 @@ def test_layers_with_the_same_batches_and_costs_are_planned_once(
     np.testing.assert_allclose(found["logits"], dense(run, merged, data), atol=1e-5)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("features", ["random", "degree"])
 def test_made_features_are_those_of_training(small: tuple[HeteroData, Dataset], tmp_path: Path, features: str) -> None:
     run = train_run(small[1], tmp_path / "run", features=features, epochs=5, eval_fanout=(-1, -1))
@@ -156,6 +157,7 @@ def test_work_folders_outlast_the_removal_of_their_files(
     assert not [*tmp_path.rglob("*.work")]
 
 
+@pytest.mark.slow
 def test_sampled_predictions_depend_on_the_seed(rgat: Path, tmp_path: Path) -> None:
     sampled = [
         predicted(rgat, tmp_path / f"{number}", fanout=(2, 2), seed=seed, what=("logits",))["logits"]

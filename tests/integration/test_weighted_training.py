@@ -60,6 +60,7 @@ def test_weights_make_models_better(dataset: Dataset, tmp_path: Path, model: str
     assert used > ignored + 0.1
 
 
+@pytest.mark.fast("sage")
 @pytest.mark.parametrize("model", ["sage", "gcn"])
 def test_where_weights_are_read_changes_no_bit(dataset: Dataset, tmp_path: Path, model: str) -> None:
     train(dataset, out=tmp_path / "one", model=model, store="memory", **SHORT)
@@ -92,6 +93,7 @@ def test_weights_on_disk_are_those_in_memory(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "memory", tmp_path / "disk")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("is_signed", [False, True])
 def test_predictions_of_gcn_equal_pygs(tmp_path: Path, is_signed: bool) -> None:
     arrays = weighted_arrays(300, 2500, is_signed=is_signed)

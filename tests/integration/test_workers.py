@@ -376,7 +376,7 @@ def test_what_queries_of_a_killed_run_spilled_is_gone(tmp_path: Path) -> None:
         assert not spilled.exists()
 
 
-@pytest.mark.fast(9)
+@pytest.mark.fast("9")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_driver_that_ends_takes_its_workers_along(tmp_path: Path, number: int) -> None:
     """Workers end at once, however long their tasks would take."""
@@ -397,7 +397,7 @@ def test_a_driver_that_ends_takes_its_workers_along(tmp_path: Path, number: int)
     wait_for(lambda: not any(map(is_alive, workers)), 2)
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast("2")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_process_group_is_one_line_and_leaves_no_process(tmp_path: Path, number: int) -> None:
     source = tmp_path / "edges.csv"

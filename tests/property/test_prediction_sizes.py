@@ -175,10 +175,11 @@ def test_more_workers_than_threads_take_no_core_that_was_not_given() -> None:
     assert plan(work, 80 * MB, 2, cores=4).workers == 2
 
 
-def test_the_features_fill_the_first_block_if_both_fit() -> None:
+@pytest.mark.parametrize("step", [15, pytest.param(5, marks=pytest.mark.slow)])
+def test_the_features_fill_the_first_block_if_both_fit(step: int) -> None:
     work = work_of("sage", 100_000, 15, 128, 256)
     found = set()
-    for memory_bytes in range(5 * MB, 100 * MB, 5 * MB):
+    for memory_bytes in range(5 * MB, 100 * MB, step * MB):
         room = Room(memory_bytes=memory_bytes, later_bytes=0, threads=2, cores=2, disk=DISK)
         sizes = choose_sizes(work, room).sizes
         planned = plan(work, memory_bytes, 2)

@@ -66,6 +66,7 @@ def read_back(folder: Path, format_name: str, dataset: Dataset) -> dict[str, Any
     return columns
 
 
+@pytest.mark.fast("parquet")
 @pytest.mark.parametrize("format_name", FORMATS)
 @given(source=sources())
 @examples(40, [HealthCheck.too_slow])

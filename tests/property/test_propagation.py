@@ -33,6 +33,7 @@ def graphs(draw: Any) -> tuple[Any, Any]:
     return np.array(pairs, np.int64).T, features
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @examples(15)
 @given(graph=graphs())

@@ -365,6 +365,7 @@ def peak_bytes(work: Callable[[], object]) -> int:
     return int(peak.split()[1]) * 1024 - before
 
 
+@pytest.mark.fast("uring")
 def test_a_read_takes_56_bytes_an_id_at_most(engine: Engine, tmp_path: Path) -> None:
     num_ids = 1 << 18
     (tmp_path / "features.bin").write_bytes(bytes(num_ids))

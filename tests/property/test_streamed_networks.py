@@ -35,6 +35,7 @@ def graphs(draw: Any) -> tuple[Any, Any, str]:
     return pairs, features, draw(st.sampled_from(["float32", "float16", "bfloat16", "int8"]))
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("model", MODELS)
 @examples(25)
 @given(

@@ -49,7 +49,7 @@ def test_networks_equal_pygs_layers_over_the_whole_graph(
             assert_close(found[number], expected[number - 1])
 
 
-@pytest.mark.fast(50)
+@pytest.mark.fast("50")
 @pytest.mark.parametrize("num_outputs", [5, 50])
 def test_bytes_are_the_same_for_any_memory_and_threads(tmp_path: Path, num_outputs: int) -> None:
     with memory_folder(tmp_path) as folder:

@@ -42,6 +42,7 @@ def test_a_model_on_a_device_is_the_one_on_the_cpu(name: str, options: dict[str,
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.fast("torch", "gcn-triton")
 @pytest.mark.parametrize("kernels", ROADS)
 @pytest.mark.parametrize("name", ["sage", "gcn"])
 def test_weights_of_edges_count_as_on_the_cpu(name: str, kernels: bool) -> None:

@@ -160,6 +160,7 @@ def adagrad(values: Tensor, grad: Tensor, squares: np.ndarray, lr: float) -> tup
     return values - lr * grad / (after.sqrt() + EPSILON), after
 
 
+@pytest.mark.fast(16)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("model", SCORES)
 @pytest.mark.parametrize("state_dim", [1, DIM])
@@ -184,6 +185,7 @@ def test_weights_of_cubes_and_squares_are_in_the_gradient(model: str) -> None:
     check(make_options(model=model, n3=0.1, l2=0.05), 1)
 
 
+@pytest.mark.fast(8)
 @pytest.mark.parametrize("model", SCORES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_negatives_that_make_a_known_edge_do_not_count(model: str, loss: str) -> None:

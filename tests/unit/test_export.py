@@ -120,7 +120,7 @@ def test_short_features_come_out_as_float32(tmp_path: Path, format_name: str, dt
     np.testing.assert_array_equal(found, decode_rows(encode_rows(values, dtype), dtype, values.shape[1]))
 
 
-@pytest.mark.fast(60000000)
+@pytest.mark.fast("60000000")
 @pytest.mark.parametrize("budget_bytes", [60_000_000, None])
 def test_rows_that_were_moved_go_back_by_way_of_the_disk_too(tmp_path: Path, budget_bytes: int | None) -> None:
     generator = np.random.default_rng(0)

@@ -56,6 +56,7 @@ def test_the_order_of_edges_comes_back_with_their_numbers(tmp_path: Path) -> Non
     assert rows == list(zip(*pairs.tolist(), weights.tolist(), strict=True))
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("budget_bytes", [1 << 30, 12_000_000])
 @pytest.mark.parametrize("undirected", [None, True])
 def test_numbers_of_edges_come_back_in_every_order(tmp_path: Path, undirected: bool | None, budget_bytes: int) -> None:

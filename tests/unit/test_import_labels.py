@@ -154,6 +154,7 @@ def test_bad_values_in_a_table_name_the_row(tmp_path: Path, text: str, words: st
         imported(source, tmp_path / "graph", label=("y",), label_kind="values", features=())
 
 
+@pytest.mark.fast(7)
 @pytest.mark.parametrize("name", LABELS)
 @pytest.mark.parametrize("format_name", ["numpy", "graphbolt", "parquet"])
 def test_an_export_comes_back_with_its_kind(tmp_path: Path, name: str, format_name: str) -> None:

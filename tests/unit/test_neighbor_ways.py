@@ -111,6 +111,13 @@ def words(ways: NeighborWays) -> str:
 
 
 # Whether nodes or edges have the times counts only where times do.
+@pytest.mark.fast(
+    "weights=weights-False",
+    "times=times-strategy=last-True",
+    "replace=1-weights=weights-subgraph=induced",
+    "disjoint=1-subgraph=bidirectional",
+    "replace=1-False",
+)
 @pytest.mark.parametrize(
     ("ways", "node_times"),
     [(ways, node_times) for ways in WAYS for node_times in ((False, True) if ways.times else (False,))],

@@ -333,6 +333,7 @@ def writer(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()  # ends it
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused_by_its_process(
     dataset: Dataset, tmp_path: Path, writer: subprocess.Popen[bytes]
 ) -> None:

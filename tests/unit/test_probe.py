@@ -156,6 +156,7 @@ def test_each_engine_has_a_model_of_its_own(folder: Path) -> None:
     assert probe(folder, engine="threads") == threads
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff", b'{"format": 1, "devices": {"a": {}}}', b'{"format": 99}']
 )

@@ -373,6 +373,7 @@ def test_the_second_process_to_write_takes_the_choice_of_the_first(monkeypatch: 
     assert choose_matmul("float32") == inner[0] == MatmulChoice("mkl", slow)
 
 
+@pytest.mark.slow
 def test_processes_that_measure_at_once_end_with_one_choice(tmp_path: Path) -> None:
     program = """
 import os, random, sys, time

@@ -37,6 +37,7 @@ class CopiedRanks(Group):
         return "done", None
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(("threads", "others"), [(1, {3}), (2, {1, 3}), (3, {1, 2, 3})])
 def test_a_machine_writes_no_more_predictions_at_a_time_than_its_memory_was_planned_for(
     tmp_path: Path, threads: int, others: set[int]

@@ -83,6 +83,7 @@ def test_nodes_are_drawn_in_proportion_to_their_degrees() -> None:
     assert np.abs(shares - expected).max() < 5 * np.sqrt(0.25 / 4000)
 
 
+@pytest.mark.slow
 def test_edges_are_drawn_by_the_degrees_of_their_ends() -> None:
     batches = batches_of(saint_spec("saint-edge", 1), 8_000)
     drawn = np.zeros((NUM_NODES, NUM_NODES))
@@ -127,6 +128,7 @@ def norms_of(
     return norms.node.map(), norms.edge.map()
 
 
+@pytest.mark.slow
 def test_norms_are_those_of_the_exact_probabilities(tmp_path: Path) -> None:
     draws = 40
     node, edge = norms_of(tmp_path, saint_spec("saint-node", draws), 3000)

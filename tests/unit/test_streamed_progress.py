@@ -18,6 +18,7 @@ from tests.streamed_networks import build_network, streamed
 NUM_NODES = 9000
 
 
+@pytest.mark.fast("sage")
 @pytest.mark.parametrize(("model", "memory_bytes", "workers"), [("sage", 2_700_000, 2), ("gat", 2_000_000, 1)])
 def test_every_part_is_reported(tmp_path: Path, model: str, memory_bytes: int, workers: int) -> None:
     rng = np.random.default_rng(0)

@@ -84,6 +84,7 @@ def test_copies_through_a_ring_have_the_bytes(
         assert len(copies.finish().tensors) == 2
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("store", STORES)
 def test_batches_on_a_device_are_those_in_memory(dataset: Dataset, store: str, rings: list[PinnedRing]) -> None:
     arguments: dict[str, Any] = {"store": store, "ordered": store == "shared", "shuffle": True}
@@ -99,6 +100,7 @@ def test_batches_on_a_device_are_those_in_memory(dataset: Dataset, store: str, r
     assert len(rings) == 1
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("store", STORES)
 def test_batches_with_rows_on_the_device_are_those_in_memory(
     dataset: Dataset, store: str, rings: list[PinnedRing]

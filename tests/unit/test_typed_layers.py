@@ -159,6 +159,7 @@ def test_rgat_is_pygs(num_bases: int, mechanism: str) -> None:
     agrees()
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("out_dim", [OUT_DIM, IN_DIM])
 def test_hgt_is_pygs(out_dim: int) -> None:
     @examples(NUM_EXAMPLES)

@@ -115,6 +115,7 @@ def test_layers_that_compute_fewer_nodes_give_the_same(variant: str) -> None:
     torch.testing.assert_close(out, expected[:SEEDS], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.fast("hetero-sage", "rgcn", "hgt")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_model_learns_and_its_gradients_reach_every_type(variant: str) -> None:
     batch, _ = sample()

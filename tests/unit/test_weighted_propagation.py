@@ -98,7 +98,7 @@ def expected_tables(arrays: dict[str, Any], operator: str) -> list[NDArray[np.fl
     return powers[1:]
 
 
-@pytest.mark.pairwise
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("memory_bytes", [100_000_000, 3_000_000])
 def test_tables_equal_scipy_with_weights(
