@@ -134,7 +134,7 @@ def test_edges_are_stored_as_the_import_stored_them(tmp_path: Path, tables: Tabl
 
 @pytest.mark.slow
 def test_a_source_with_both_directions_asks_how_edges_are_added(tmp_path: Path, tables: Tables, change: Change) -> None:
-    """What the user says has an effect on edges alone, and a delta without rows changes nothing."""
+    """An answer has an effect on edges alone, and a delta without rows changes nothing."""
     both = {key: np.concatenate([values, values]) for key, values in tables.edges.items()}
     both["source"], both["target"] = (
         np.concatenate([tables.edges[one], tables.edges[other]])
