@@ -1,4 +1,5 @@
-"""This process: its name, its folder, its parent, how its threads wait and take turns, and the objects with threads that belong to it.
+"""This process: its name, its folder, its parent, how its threads wait and change, and the objects with threads
+that belong to it.
 
 A fork copies an object without its threads.
 """
@@ -39,7 +40,7 @@ def let_openmp_sleep() -> None:
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Let Python's threads take turns of half a millisecond meanwhile, not of five.
+    """Let Python change between threads every half millisecond meanwhile, not every five.
 
     A thread that moves data in pieces needs the interpreter for microseconds after each of them. Next to one that
     computes in Python it would get it every five milliseconds, in which a disk moves 10 MB.
