@@ -173,14 +173,12 @@ def _make_source(folder: Path) -> Path:
     return graph.parent
 
 
-@pytest.mark.fast("cost", "figure4", "figure6", "figure5", "figure13")
 @pytest.mark.parametrize("figure", list(paper_ginex.EXPERIMENTS))
 def test_ginex(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, figure: str) -> None:
     _make_tiny_ginex(monkeypatch)
     _require_results(*run(paper_ginex, "--json", "--dir", str(folder), "--only", figure))
 
 
-@pytest.mark.fast("figure12", "figure2", "appendixB", "figure14")
 @pytest.mark.parametrize("figure", list(paper_gnndrive.EXPERIMENTS))
 def test_gnndrive(
     run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, figure: str
@@ -214,7 +212,6 @@ def test_gnndrive_as_published(
         assert "topology" not in plan.reserved
 
 
-@pytest.mark.fast("table5", "table3", "figure14", "figure12")
 @pytest.mark.parametrize("experiment", list(paper_diskgnn.EXPERIMENTS))
 def test_diskgnn(
     run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, experiment: str
@@ -264,7 +261,6 @@ def test_legend(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: 
     assert is_same == 1
 
 
-@pytest.mark.slow
 def test_prepropagation(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = _make_source(folder)
     for module in (hop_runs, paper_prepropagation):
