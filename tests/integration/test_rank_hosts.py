@@ -21,7 +21,7 @@ TRAIN = (
     "--matmul blas --threads 1"
 )
 EMBED = (
-    "embed --model complex --dim 8 --init-scale 0.3 --batch-size 64 --chunk-size 16 --negatives 12 --epochs 4 "
+    "embed --model complex --dim 8 --init-scale 0.3 --lr 0.1 --batch-size 64 --chunk-size 16 --negatives 12 --epochs 4 "
     "--partitions 8 --buffer 3 --repartitions 2 --memory 200MB --eval-edges 30 --eval-candidates 20 --engine threads "
     "--threads 1"
 )
