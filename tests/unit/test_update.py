@@ -121,7 +121,7 @@ def test_edges_are_stored_as_the_import_stored_them(tmp_path: Path, tables: Tabl
     edges = {"source": [one, one, other], "target": [one, other, one], "amount": [1.0, 2.0, 3.0]}
     pq.write_table(pa.table(edges), tmp_path / "edges.parquet")
     for given, flag in (({"undirected": False}, "--directed"), ({"duplicates": "keep"}, "--duplicates keep")):
-        with pytest.raises(ConfigError, match=f"opposite of {flag}"):
+        with pytest.raises(ConfigError, match=f"and updates keep to it; leave out {flag},"):
             diskhop.update(graph, tmp_path / "edges.parquet", weight="amount", **given)
     pq.write_table(pa.table({"source": [one], "target": [other]}), tmp_path / "removed-edges.parquet")
     (tmp_path / "edges.parquet").rename(tmp_path / "more.parquet")

@@ -53,8 +53,7 @@ def update_command(
     if as_json:
         print_json({**describe(updated), "update": {**facts, **reports.facts}})
         return
-    is_changed = any(number for key, number in facts.items() if key != "generation")
-    (made, name), *rows = summarize_dataset(updated, "updated" if is_changed else "unchanged, the delta has no rows")
+    (made, name), *rows = summarize_dataset(updated, "updated")
     changes = [(key.replace("_", " "), f"{number:,}") for key, number in facts.items()]
     print_pairs([(made, name), *changes, *rows])
 

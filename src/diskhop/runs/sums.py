@@ -3,7 +3,8 @@
 One process with `--accumulate N` adds up the gradients of N batches one by one, and divides by all weights. Ranks do
 the same. In every *round* each of them computes one batch and sends its gradients to all, which add them in the order
 of the batches: any number of ranks gives the same bits. Gradients travel while the next batch of the step is computed;
-only at the end of a step does a rank wait for the slowest one.
+only at the end of a step does a rank wait for the slowest one. What a batch changes besides, running statistics and
+learned rows, all ranks exchange at the end of its round.
 
 DistributedDataParallel would give other bits: it adds in another order, divides by the number of ranks and needs every
 rank to have a batch. What it gains by sending gradients during the backward pass is little here: models have some MB,

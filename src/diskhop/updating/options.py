@@ -37,14 +37,15 @@ class EdgeRules:
         source has each edge in both directions, as PyG's, gets both directions of an added edge too.
         """
         (info,) = dataset.manifest.edge_types.values()
-        for is_set, other, flag in (
-            (info.both_ways, options.undirected is False, "--directed"),
-            (info.without_loops, options.self_loops == "keep", "--self-loops keep"),
-            (info.without_repeats, options.duplicates == "keep", "--duplicates keep"),
+        for is_contradicted, made_with, flag in (
+            (info.both_ways and options.undirected is False, "--undirected", "--directed"),
+            (info.without_loops and options.self_loops == "keep", "--self-loops drop", "--self-loops keep"),
+            (info.without_repeats and options.duplicates == "keep", "--duplicates drop", "--duplicates keep"),
         ):
-            if is_set and other:
+            if is_contradicted:
                 raise ConfigError(
-                    f"{dataset.path}: was imported with the opposite of {flag}, which an update keeps to; leave it out"
+                    f"{dataset.path}: was made with {made_with}, and updates keep to it; leave out {flag}, or import "
+                    "the whole graph again"
                 )
         is_unsaid = has_edges and options.undirected is None and not info.both_ways
         if is_unsaid and dataset.only_edges.reciprocal_share() == 1:
