@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +50,26 @@ class FetchCounts:
         self.bytes_read += bytes_read
         self.bytes_copied += bytes_copied
         self.seconds += seconds
+
+
+class WaitSeconds(NamedTuple):
+    """Seconds that the model waited for a batch, by what the batch lacked meanwhile.
+
+    sampling: its neighbours, which are drawn, and planned for where a store looks ahead.
+    reading: its rows of features.
+    transfer: its copy to a device.
+    """
+
+    sampling: float = 0.0
+    reading: float = 0.0
+    transfer: float = 0.0
+
+    @classmethod
+    def between(cls, asked: float, sampled: float, collected: float, delivered: float) -> WaitSeconds:
+        """Divide the time from asking for a batch to its delivery by when it was sampled, and its rows collected."""
+        sampled = min(max(sampled, asked), delivered)
+        collected = min(max(collected, sampled), delivered)
+        return cls(sampled - asked, collected - sampled, delivered - collected)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from diskhop.batches.trace import TraceSettings, hash_seeds
-from diskhop.counters import FetchCounts
+from diskhop.counters import FetchCounts, WaitSeconds
 from diskhop.errors import ConfigError
 from diskhop.protocols import NodeRows, Purpose, SampledBatch, SamplerSpec, SeedTimes
 from diskhop.sampling.links import LinkBatch, Links
@@ -143,7 +143,7 @@ class MiniBatch:
     in_degrees: int64 (nodes), in the whole graph; None unless requested.
     counts: rows, reads and bytes of fetching it.
     sample_seconds: seconds of sampling it.
-    stall_seconds: seconds that the consumer waited for it.
+    waits: seconds that the consumer waited for it.
     """
 
     sampled: SampledBatch
@@ -153,7 +153,7 @@ class MiniBatch:
     in_degrees: torch.Tensor | None
     counts: FetchCounts
     sample_seconds: float
-    stall_seconds: float
+    waits: WaitSeconds
     x_by_type: TypedFeatures | None = None
     rows_by_type: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     first_row: int = 0
@@ -162,6 +162,11 @@ class MiniBatch:
     def number(self) -> int:
         """Number of the batch in its epoch."""
         return self.sampled.number
+
+    @property
+    def stall_seconds(self) -> float:
+        """Seconds that the consumer waited for it, for whatever reason."""
+        return sum(self.waits)
 
     @property
     def nodes(self) -> NodeRows:
@@ -178,6 +183,7 @@ class InFlightBatch:
     sampled, sample_seconds, first_row, x, x_by_type, rows, rows_by_type, prepared, in_degrees, counts: see MiniBatch;
         None until known.
     ends_superbatch: True for the last batch of a superbatch.
+    sampled_at, collected_at: when it was sampled, and when its rows were collected, on time.perf_counter().
     fetch_bytes: bytes admitted for fetching it.
     assembled_bytes: bytes admitted for its contiguous copy.
     ticket: the store's ticket, None before and after.
@@ -191,6 +197,8 @@ class InFlightBatch:
     sample_seconds: float
     ends_superbatch: bool
     first_row: int = 0
+    sampled_at: float = 0.0
+    collected_at: float = 0.0
     fetch_bytes: int = 0
     assembled_bytes: int = 0
     ticket: Any = None

@@ -161,8 +161,9 @@ class Submit:
         with contextlib.closing(self._read_source(incoming)) as batches:
             for index in range(self._num_batches):
                 (sampled, seconds), ends_superbatch = next(batches)
+                sampled_at = time.perf_counter()
                 self._in_flight.extracting.enter(1)
-                batch = InFlightBatch(index, sampled, seconds, ends_superbatch, self._first_row)
+                batch = InFlightBatch(index, sampled, seconds, ends_superbatch, self._first_row, sampled_at)
                 self._in_flight.add(batch)
                 admit = partial(self._admit, batch)
                 if store is None:
@@ -215,6 +216,7 @@ class Collect:
                 self._in_flight.release_ticket(batch)
                 self._in_flight.fetching.leave(batch.fetch_bytes)
                 batch.fetch_bytes = 0
+            batch.collected_at = time.perf_counter()
             outgoing.put(batch.index, batch)
 
     def close(self, error: BaseException | None) -> None:

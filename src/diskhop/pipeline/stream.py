@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from diskhop.counters import WaitSeconds
 from diskhop.errors import DiskhopError, PipelineError
 from diskhop.pipeline.ahead import SampledAhead
 from diskhop.pipeline.batch import InFlightBatch, MiniBatch
@@ -96,6 +98,8 @@ class BatchStream:
         self._in_flight.extracting.leave(1)
         self._current = batch
         self._num_delivered += 1
+        # Without a device, a batch is complete once it is collected.
+        collected_at = math.inf if batch.arrival is None else batch.collected_at
         if batch.arrival is not None:
             batch.arrival.wait()
             batch.arrival = None
@@ -104,6 +108,7 @@ class BatchStream:
         assert counts is not None
         x_by_type = batch.x_by_type
         batch.x = batch.x_by_type = batch.prepared = None
+        delivered = time.perf_counter()
         return MiniBatch(
             sampled=batch.sampled,
             x=x,
@@ -112,7 +117,7 @@ class BatchStream:
             in_degrees=batch.in_degrees,
             counts=counts,
             sample_seconds=batch.sample_seconds,
-            stall_seconds=time.perf_counter() - asked,
+            waits=WaitSeconds.between(asked, batch.sampled_at, collected_at, delivered),
             x_by_type=x_by_type,
             rows_by_type=batch.rows_by_type,
             first_row=batch.first_row,

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.manifest import VALUES
+from diskhop.predicting.metrics.confusion import MOST_CLASSES, largest_classes, merge_others
 from diskhop.reporting.figures import Figure
 from diskhop.reporting.palette import BLUE, VERMILION
+from diskhop.reporting.values import Table
 from diskhop.ui.evaluation import LINKS, notes_of, part_table, shown_part, title_of
 
 _ACCURACY, _IDEAL = BLUE, VERMILION
-# More classes than this cannot be read on one chart.
-_MOST_CLASSES = 30
 _OTHER = "other"
 
 
@@ -25,7 +25,7 @@ def evaluation_table(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     note = f"{evaluation['dataset']}, all neighbours of every node"
     if evaluation["dataset_hash"] != evaluation["trained_on"]:
         note += "; another dataset than the run was trained on"
-    return {"names": names, "rows": rows, "note": note, "notes": notes_of(evaluation)}
+    return {"table": Table(names, rows), "note": note, "notes": notes_of(evaluation)}
 
 
 def evaluation_figures(evaluation: Mapping[str, Any]) -> list[Figure]:
@@ -34,17 +34,31 @@ def evaluation_figures(evaluation: Mapping[str, Any]) -> list[Figure]:
     part = evaluation["parts"][name]
     if evaluation["outputs"]["kind"] in (VALUES, LINKS):
         return []
-    matrix = part["confusion"]
-    drawn = [] if matrix is None else [_confusion(name, np.array(matrix), [title_of(each) for each in part["classes"]])]
-    return [*drawn, _calibration(name, part)]
+    if part["confusion"] is None:
+        return [_calibration(name, part)]
+    matrix, titles = np.array(part["confusion"]), [title_of(each) for each in part["classes"]]
+    num_classes = len(titles)
+    if num_classes > MOST_CLASSES:
+        shown = largest_classes(matrix.sum(axis=1))
+        matrix, titles = merge_others(matrix, shown), [titles[each] for each in shown]
+    return [_confusion(name, matrix, titles, num_classes), _calibration(name, part)]
 
 
-def _confusion(part: str, matrix: NDArray[np.int64], titles: list[str]) -> Figure:
-    """Return a heat map: the share of each class's nodes by predicted class."""
+def confusion_figure(confusion: Mapping[str, Any]) -> Figure:
+    """Return the chart of the confusion matrix that a run counted on its test nodes."""
+    matrix = np.array(confusion["counts"])
+    return _confusion("test", matrix, [str(each) for each in confusion["classes"]], confusion["num_classes"])
+
+
+def _confusion(part: str, matrix: NDArray[np.int64], titles: list[str], num_classes: int) -> Figure:
+    """Return a heat map: the share of each class's nodes by predicted class.
+
+    titles: of the classes with rows of their own; those of the other classes are added up in the last row and column.
+    """
     note = f"of each class in {part}, the share of nodes by predicted class"
-    if len(matrix) > _MOST_CLASSES:
-        note += f"; the {_MOST_CLASSES} largest of {len(matrix)} classes, the others together"
-        matrix, titles = _merge_others(matrix, titles)
+    if num_classes > len(titles):
+        note += f"; the {len(titles)} largest of {num_classes} classes, the others together"
+        titles = [*titles, _OTHER]
     support = matrix.sum(axis=1, keepdims=True)
     shares = np.divide(matrix, support, out=np.zeros(matrix.shape), where=support > 0)
     text = [
@@ -64,16 +78,6 @@ def _confusion(part: str, matrix: NDArray[np.int64], titles: list[str]) -> Figur
         "height": 240 + 14 * len(titles),
     }
     return Figure("Confusion matrix", note, [data], layout)
-
-
-def _merge_others(matrix: NDArray[np.int64], titles: list[str]) -> tuple[NDArray[np.int64], list[str]]:
-    """Keep the classes with the most nodes, in their order, and add up the others in a last row and column."""
-    largest = np.sort(np.argsort(-matrix.sum(axis=1), kind="stable")[:_MOST_CLASSES])
-    group = np.full(len(matrix), _MOST_CLASSES)
-    group[largest] = np.arange(_MOST_CLASSES)
-    merged = np.zeros((_MOST_CLASSES + 1, _MOST_CLASSES + 1), np.int64)
-    np.add.at(merged, (group[:, None], group[None, :]), matrix)
-    return merged, [*(titles[each] for each in largest), _OTHER]
 
 
 def _calibration(name: str, part: Mapping[str, Any]) -> Figure:

@@ -1,15 +1,12 @@
-"""Charts of runs as data for plotly.js; a chart without values is left out.
-
-Different datasets, losses, metrics or protocols never share an axis: each gets its own chart.
-"""
+"""Charts of a run as data for plotly.js; a chart without values is left out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from diskhop.reporting.palette import BLUE, GRAY, GREEN, SERIES, VERMILION, VIOLET
+from diskhop.reporting.palette import BLUE, GRAY, GREEN, VERMILION, VIOLET
 from diskhop.reporting.records import RunRecord
 
 _COMPUTE, _WAITING, _OTHER = GREEN, VERMILION, GRAY
@@ -28,7 +25,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """A part of a stacked bar: its name, its colour, and its height from an epoch's record."""
 
     name: str
@@ -36,53 +33,9 @@ class _Part:
     value: Callable[[Mapping[str, Any]], float]
 
 
-class _Group(NamedTuple):
-    """Runs that can be compared: they share the metric and the dataset's content; with the dataset's name."""
-
-    kind: str
-    content: str
-    dataset: str
-
-
-class _Series(NamedTuple):
-    """A run's line."""
-
-    name: str
-    color: str
-    epochs: list[int]
-    values: list[float]
-
-
-def course_figures(runs: Sequence[RunRecord], names: Sequence[str]) -> list[Figure]:
-    """Losses and validations by epoch: all runs of a kind on one chart."""
-    losses = _by_kind(runs, names, lambda run: run.loss, "loss")
-    metrics = _by_kind(runs, names, lambda run: run.valid_metric, "valid")
-    return [
-        *(
-            _lines(f"Training loss on {group.dataset}", f"{group.kind}, mean of each epoch", "loss", series)
-            for group, series in losses.items()
-        ),
-        *(_lines(f"Validation on {group.dataset}", group.kind, "", series) for group, series in metrics.items()),
-    ]
-
-
-def time_figure(runs: Sequence[RunRecord], names: Sequence[str]) -> Figure | None:
-    """The mean epoch of each run, by what the training loop did; None for one run, which has its epochs."""
-    done = [(run, name) for run, name in zip(runs, names, strict=True) if run.epochs]
-    if len(done) < 2:
-        return None
-    data = []
-    for part in _TIME:
-        values = [sum(map(part.value, run.epochs)) / len(run.epochs) for run, _ in done]
-        x = [name for _, name in done]
-        data.append({"type": "bar", "name": part.name, "x": x, "y": values, "marker": {"color": part.color}})
-    layout = {"barmode": "stack", "xaxis": {"title": "", "type": "category"}, "yaxis": {"title": "seconds"}}
-    return Figure("Time of an epoch", "the mean of each run: what the training loop did", data, layout)
-
-
 def run_figures(run: RunRecord) -> list[Figure]:
     """Return charts of one run: time by epoch, reads and memory."""
-    figures = [_stack(run, "Time of an epoch", "what the training loop did", "seconds", _TIME)]
+    figures = [_stack(run, "Time of an epoch", "what the training loop did", "seconds", TIME_PARTS)]
     figures += [] if run.is_embedding else [_background(run)]
     figures += [_partition_bytes(run)] if run.is_embedding else [_rows(run), _bytes(run), _read_sizes(run)]
     return [figure for figure in (*figures, _memory(run)) if figure is not None]
@@ -99,36 +52,7 @@ def map_figure(title: str, axes: Sequence[Sequence[float]], names: Sequence[str]
     return Figure("Embeddings", title, [points], {"xaxis": plain, "yaxis": plain, "height": 480})
 
 
-def _by_kind(
-    runs: Sequence[RunRecord], names: Sequence[str], kind_of: Callable[[RunRecord], str | None], value: str
-) -> dict[_Group, list[_Series]]:
-    """Group the runs by what they measured."""
-    found: dict[_Group, list[_Series]] = {}
-    datasets: dict[str, str] = {}
-    for number, (run, name) in enumerate(zip(runs, names, strict=True)):
-        points = [(epoch["epoch"] + 1, epoch[value]) for epoch in run.epochs if epoch.get(value) is not None]
-        kind = kind_of(run)
-        if points and kind is not None:
-            epochs, values = zip(*points, strict=True)
-            series = _Series(name, SERIES[number % len(SERIES)], list(epochs), list(values))
-            content = str(run.config.get("dataset_hash"))
-            group = _Group(kind, content, datasets.setdefault(content, run.dataset))
-            found.setdefault(group, []).append(series)
-    return found
-
-
-def _lines(title: str, note: str, axis: str, series: Sequence[_Series]) -> Figure:
-    data = [
-        {
-            "type": "scatter", "mode": "lines+markers", "name": each.name, "x": each.epochs, "y": each.values,
-            "line": {"color": each.color, "width": 2}, "marker": {"size": 5},
-        }
-        for each in series
-    ]  # fmt: skip
-    return Figure(title, note, data, {"xaxis": {"title": "epoch"}, "yaxis": {"title": axis}})
-
-
-def _stack(run: RunRecord, title: str, note: str, axis: str, parts: Iterable[_Part]) -> Figure | None:
+def _stack(run: RunRecord, title: str, note: str, axis: str, parts: Iterable[Part]) -> Figure | None:
     """Return a bar per epoch, or per n-th epoch of a long run; None where all values are 0."""
     step = -(-len(run.epochs) // _MOST_BARS) or 1
     epochs = run.epochs[::step]
@@ -150,18 +74,18 @@ def _compute_seconds(epoch: Mapping[str, Any]) -> float:
     return float(epoch.get("compute_seconds", epoch["seconds"] - epoch["stall_seconds"]))
 
 
-_TIME = (
-    _Part("model", _COMPUTE, _compute_seconds),
-    _Part("waiting for data", _WAITING, lambda epoch: epoch["stall_seconds"]),
-    _Part("other", _OTHER, lambda epoch: max(0, epoch["seconds"] - _compute_seconds(epoch) - epoch["stall_seconds"])),
+TIME_PARTS = (
+    Part("model", _COMPUTE, _compute_seconds),
+    Part("waiting for data", _WAITING, lambda epoch: epoch["stall_seconds"]),
+    Part("other", _OTHER, lambda epoch: max(0, epoch["seconds"] - _compute_seconds(epoch) - epoch["stall_seconds"])),
 )
 
 
 def _background(run: RunRecord) -> Figure | None:
     parts = (
-        _Part("sampling", _SAMPLE, lambda epoch: epoch.get("sample_seconds", 0)),
-        _Part("bringing rows", _FETCH, lambda epoch: epoch.get("fetch_seconds", 0)),
-        _Part("packing", _OTHER, lambda epoch: epoch.get("packing_seconds", 0)),
+        Part("sampling", _SAMPLE, lambda epoch: epoch.get("sample_seconds", 0)),
+        Part("bringing rows", _FETCH, lambda epoch: epoch.get("fetch_seconds", 0)),
+        Part("packing", _OTHER, lambda epoch: epoch.get("packing_seconds", 0)),
     )
     return _stack(run, "Work ahead of the model", "on other threads: their seconds, added up", "seconds", parts)
 
@@ -172,25 +96,25 @@ def _rows(run: RunRecord) -> Figure | None:
         return float(epoch.get("rows_requested", 0) - in_memory)
 
     parts = (
-        _Part("from memory", _COMPUTE, lambda epoch: epoch.get("rows_hit", 0)),
-        _Part("shared with a batch in flight", _SAMPLE, lambda epoch: epoch.get("rows_shared", 0)),
-        _Part("from disk", _WAITING, from_disk),
+        Part("from memory", _COMPUTE, lambda epoch: epoch.get("rows_hit", 0)),
+        Part("shared with a batch in flight", _SAMPLE, lambda epoch: epoch.get("rows_shared", 0)),
+        Part("from disk", _WAITING, from_disk),
     )
     return _stack(run, "Rows of features", "that batches asked for, and where they came from", "rows", parts)
 
 
 def _bytes(run: RunRecord) -> Figure | None:
     parts = (
-        _Part("needed", _COMPUTE, lambda epoch: epoch.get("bytes_needed", 0)),
-        _Part("read", _FETCH, lambda epoch: epoch.get("bytes_read", 0)),
+        Part("needed", _COMPUTE, lambda epoch: epoch.get("bytes_needed", 0)),
+        Part("read", _FETCH, lambda epoch: epoch.get("bytes_read", 0)),
     )
     return _grouped(_stack(run, "Bytes", "of the rows that batches asked for, and read from the disk", "bytes", parts))
 
 
 def _partition_bytes(run: RunRecord) -> Figure | None:
     parts = (
-        _Part("read", _FETCH, lambda epoch: epoch.get("bytes_read", 0)),
-        _Part("written", _WAITING, lambda epoch: epoch.get("bytes_written", 0)),
+        Part("read", _FETCH, lambda epoch: epoch.get("bytes_read", 0)),
+        Part("written", _WAITING, lambda epoch: epoch.get("bytes_written", 0)),
     )
     return _grouped(_stack(run, "Bytes of partitions", "moved between disk and memory", "bytes", parts))
 
@@ -204,7 +128,7 @@ def _grouped(figure: Figure | None) -> Figure | None:
 
 def _read_sizes(run: RunRecord) -> Figure | None:
     parts = [
-        _Part("bytes per read", _FETCH, lambda epoch: epoch["bytes_read"] / epoch["reads"] if epoch["reads"] else 0)
+        Part("bytes per read", _FETCH, lambda epoch: epoch["bytes_read"] / epoch["reads"] if epoch["reads"] else 0)
     ]
     if not all("reads" in epoch for epoch in run.epochs):
         return None

@@ -8,8 +8,11 @@ from typing import Any
 
 from diskhop.budget import format_bytes
 from diskhop.errors import ConfigError, DiskhopError
-from diskhop.reporting.evaluation import evaluation_figures, evaluation_table
-from diskhop.reporting.figures import Figure, course_figures, map_figure, run_figures, time_figure
+from diskhop.reporting.batch_times import batch_figure
+from diskhop.reporting.courses import course_figures, time_figure
+from diskhop.reporting.evaluation import confusion_figure, evaluation_figures, evaluation_table
+from diskhop.reporting.figures import Figure, map_figure, run_figures
+from diskhop.reporting.groups import comparison_table, group_runs
 from diskhop.reporting.html import plotly_for, render_page, require_page, write_page
 from diskhop.reporting.predictions import (
     PredictionRecord,
@@ -19,6 +22,7 @@ from diskhop.reporting.predictions import (
     read_predictions,
 )
 from diskhop.reporting.records import RunRecord, read_run
+from diskhop.reporting.values import Table, shown_value
 
 _MAP_NODES = 2000
 
@@ -59,8 +63,9 @@ def render(records: Sequence[RunRecord], predictions: Sequence[PredictionRecord]
     """Return the page about some runs and predictions."""
     names = _names([record.path for record in records])
     of_predictions = _names([record.path for record in predictions])
-    compared = time_figure(records, names)
-    courses = course_figures(records, names) + ([] if compared is None else [compared])
+    groups = group_runs(records, names)
+    compared = time_figure(groups)
+    courses = course_figures(groups) + ([] if compared is None else [compared])
     details = [_details(record, name) for record, name in zip(records, names, strict=True)]
     written = [
         {"name": name, "facts": prediction_facts(record), "figures": prediction_figures(record)}
@@ -70,6 +75,7 @@ def render(records: Sequence[RunRecord], predictions: Sequence[PredictionRecord]
         "report.html",
         title=", ".join([*names, *of_predictions]),
         overview=[_overview(record, name) for record, name in zip(records, names, strict=True)],
+        comparison=comparison_table(groups),
         courses=courses,
         runs=details,
         predictions=written,
@@ -119,34 +125,50 @@ def _details(record: RunRecord, name: str) -> dict[str, Any]:
     plan = record.plan or {}
     drawn, note = _map(record)
     evaluation = record.evaluation
+    of_evaluation = [] if evaluation is None else evaluation_figures(evaluation)
+    batches = [figure for figure in [batch_figure(record)] if figure is not None]
+    # An evaluation has the confusion matrix of exact outputs.
+    confusion = (record.result or {}).get("confusion")
+    tested = [confusion_figure(confusion)] if confusion and not of_evaluation else []
     return {
         "name": name,
-        "figures": run_figures(record) + drawn,
+        "figures": run_figures(record) + batches + tested + drawn,
         "evaluation": None if evaluation is None else evaluation_table(evaluation),
-        "evaluation_figures": [] if evaluation is None else evaluation_figures(evaluation),
+        "evaluation_figures": of_evaluation,
         "note": note,
         "reasons": list(plan.get("reasons", [])),
         "options": _options(record, plan),
         "reserved": {what: num_bytes for what, num_bytes in plan.get("reserved", {}).items() if num_bytes},
         "memory_bytes": plan.get("memory_bytes", record.config["memory_bytes"]),
-        "preparation": (record.result or {}).get("preparation", []),
+        "preparation": _preparation(record),
         "config": _shown(record.config),
         "machine": _shown(record.machine or {}),
     }
 
 
-def _options(record: RunRecord, plan: Mapping[str, Any]) -> list[list[str]]:
+def _preparation(record: RunRecord) -> Table:
+    """Return the steps before training, with their seconds and bytes."""
+    steps = (record.result or {}).get("preparation", [])
+    rows = [
+        [each["step"], f"{each['seconds']:.1f}", format_bytes(each["bytes_read"]), format_bytes(each["bytes_written"])]
+        for each in steps
+    ]
+    return Table(["step", "seconds", "read", "written"], rows)
+
+
+def _options(record: RunRecord, plan: Mapping[str, Any]) -> Table:
     """Return the ways to run that were compared, the chosen one first, with the seconds its epochs took."""
+    columns = ["option", "predicted", "disk", "cores", "measured", "why not"]
     predicted = plan.get("predicted")
     if predicted is None:
-        return []
+        return Table(columns, [])
     # The first epoch of several starts with empty caches.
     seconds = [epoch["seconds"] for epoch in record.epochs[1:] or record.epochs]
     measured = f"{sum(seconds) / len(seconds):.3g} s" if seconds else ""
     name = plan.get("store") or plan.get("placement") or f"{plan.get('num_partitions')} partitions"
     rows = [_option(name, predicted, measured, "taken")]
     rows += [_option(each["option"], each["predicted"], "", each["reason"]) for each in plan.get("rejected", [])]
-    return rows
+    return Table(columns, rows)
 
 
 def _option(name: str, predicted: Mapping[str, Any] | None, measured: str, reason: str) -> list[str]:
@@ -170,7 +192,4 @@ def _map(record: RunRecord) -> tuple[list[Figure], str]:
 
 
 def _shown(facts: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        name: format_bytes(fact) if name.endswith("_bytes") and isinstance(fact, int) else str(fact)
-        for name, fact in facts.items()
-    }
+    return {name: shown_value(name, fact) for name, fact in facts.items()}

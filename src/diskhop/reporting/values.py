@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from diskhop.budget import format_bytes
+from diskhop.config.options import spell
 from diskhop.reporting.figures import Figure
 
 # Rows of a table; a page stays small.
@@ -30,6 +32,10 @@ def values_of(figure: Figure) -> Table:
     if first.get("mode") == "markers":
         points = zip(first["text"], first["x"], first["y"], strict=True)
         return _cut(Table(["name", "across", "up"], [[str(name), _shown(x), _shown(y)] for name, x, y in points]))
+    if first.get("orientation") == "h":
+        bars = zip(first["y"], first["x"], strict=True)
+        columns = [_title(figure, "yaxis"), _title(figure, "xaxis")]
+        return _cut(Table(columns, [[str(name), _shown(value)] for name, value in bars]))
     traces = [trace for trace in figure.data if "name" in trace or len(figure.data) == 1]
     columns = [str(trace.get("name") or _title(figure, "yaxis")) for trace in traces]
     by_place: dict[Any, dict[int, Any]] = {}
@@ -59,6 +65,15 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool | str):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.5g}"
+
+
+def shown_value(name: str, value: Any) -> str:
+    """Return an option of a run, or a fact about a machine, as text. name: as it is stored; `_bytes` ends a size."""
+    if name.endswith("_bytes") and isinstance(value, int):
+        return format_bytes(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return spell(value)
 
 
 def texts(rows: Sequence[Sequence[Any]]) -> Iterator[list[str]]:

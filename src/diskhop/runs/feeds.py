@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from diskhop.config.train import TrainConfig
-from diskhop.counters import FetchCounts
+from diskhop.counters import FetchCounts, WaitSeconds
 from diskhop.nn.losses import BatchLoss
 from diskhop.plans import HopPlan, SampledPlan
 from diskhop.protocols import NodeRows, Purpose
@@ -43,7 +43,7 @@ class Batch(Protocol):
         """Seconds spent drawing neighbours."""
 
     @property
-    def stall_seconds(self) -> float:
+    def waits(self) -> WaitSeconds:
         """Seconds the model waited for this batch."""
 
 
@@ -96,6 +96,9 @@ class Measure(Protocol):
 
     def details(self) -> Mapping[str, Any]:
         """Return other values of everything added, and the protocol of measuring, as in result.json; {} for none."""
+
+    def entries(self) -> Mapping[str, Any]:
+        """Return entries of result.json besides the values, such as a confusion matrix; {} for none."""
 
 
 class Task(Protocol):

@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,12 +19,13 @@ from torch import Tensor, nn
 
 from diskhop.config.learning import CONSTANT, COSINE
 from diskhop.config.train import TrainConfig
-from diskhop.counters import FetchCounts
+from diskhop.counters import FetchCounts, WaitSeconds
 from diskhop.errors import TrainingError
 from diskhop.nn.adam import Adam
 from diskhop.nn.reproducible import seed_torch
 from diskhop.nn.schedules import step_factor
 from diskhop.protocols import Purpose
+from diskhop.runs.batch_times import BatchTimes, timed_epoch
 from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.checkpoint import EpochPart
 from diskhop.runs.distributed import Group
@@ -42,11 +44,13 @@ class Measured(NamedTuple):
     value: the metric that models are selected by.
     details: other values, and the protocol that they were measured by, as in result.json.
     record: counts and seconds of the pass.
+    entries: other entries of result.json.
     """
 
     value: float
     details: Mapping[str, Any]
     record: dict[str, Any]
+    entries: Mapping[str, Any] = MappingProxyType({})
 
 
 @runtime_checkable
@@ -106,7 +110,7 @@ class Trainer:
         self.model.train()
         begun = begun or EpochPart(done=torch.zeros(0, dtype=torch.int64), loss_sum=0.0, loss_weight=0.0, record={})
         before, config, ranks = frozenset(begun.done.tolist()), self._config, self._group.ranks
-        passed, numbers = _Pass(), list[int]()
+        passed, numbers = _Pass(len(before)), list[int]()
         with feed.train(epoch, ranks, following, before) as batches, self._sums.training():
             num_batches = len(before) + sum(self._group.gather(len(batches)))
             losses = LossSums(
@@ -137,7 +141,9 @@ class Trainer:
                 finish_step()
         scheduled = {"lr": self.optimizer.lr} if self._is_scheduled else {}
         record = added_records([begun.record, merged_records(self._group.gather(passed.record()))])
-        return {"epoch": epoch, "loss": losses.mean, **scheduled, **record}
+        # Of this rank: those of others are at other steps.
+        times = {"batch_seconds": passed.times.record()} if epoch == timed_epoch(config.epochs) else {}
+        return {"epoch": epoch, "loss": losses.mean, **scheduled, **record, **times}
 
     def _part(self, begun: EpochPart, losses: LossSums, numbers: list[int], passed: _Pass) -> EpochPart:
         """Return what an epoch has added up after a step. numbers: of the batches of this rank."""
@@ -171,7 +177,8 @@ class Trainer:
                 self._report(purpose.name.lower(), epoch, passed, num_batches, None)
         for part in self._group.gather_in_turns(parts):
             metric.add(part)
-        return Measured(metric.value(), metric.details(), merged_records(self._group.gather(passed.record())))
+        record = merged_records(self._group.gather(passed.record()))
+        return Measured(metric.value(), metric.details(), record, metric.entries())
 
     def parameters(self) -> dict[str, Tensor]:
         """Return a copy of the model's state, in memory."""
@@ -256,14 +263,16 @@ class Trainer:
 
 
 class _Pass:
-    """Counts and seconds of a pass, added up batch by batch."""
+    """Counts and seconds of a pass, added up batch by batch. num_before: batches that were done before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_before: int = 0) -> None:
         self.num_batches = 0
-        self._started = time.perf_counter()
+        self.times = BatchTimes(num_before)
+        self._started = self._computed_until = time.perf_counter()
         self._counts = FetchCounts()
         self._sample_seconds = 0.0
         self._stall_seconds = 0.0
+        self._waits = WaitSeconds()
         self._compute_seconds = 0.0
         self._computing_since = 0.0
 
@@ -272,14 +281,19 @@ class _Pass:
         self.num_batches += 1
         self._counts.add(batch.counts)
         self._sample_seconds += batch.sample_seconds
-        self._stall_seconds += batch.stall_seconds
+        self._waits = batch.waits
+        self._stall_seconds += sum(batch.waits)
         return self
 
     def __enter__(self) -> None:
         self._computing_since = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self._compute_seconds += time.perf_counter() - self._computing_since
+        now = time.perf_counter()
+        self._compute_seconds += now - self._computing_since
+        between = self._computing_since - self._computed_until
+        self.times.add(self._waits, now - self._computing_since, max(0.0, between - sum(self._waits)))
+        self._computed_until = now
 
     def rates(self, num_batches: int) -> dict[str, Any]:
         """Return rates by the names of BatchProgress. num_batches: that all ranks have done."""

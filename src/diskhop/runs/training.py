@@ -166,11 +166,11 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
 def _test(
     job: TrainingJob, trainer: Trainer, feed: Feed, state: TrainingState
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Return the test values, and the record of the pass, as entries of result.json."""
+    """Return the test values; and the record of the pass and what else it found, as entries of result.json."""
     if not job.has_test:
         return None, {}
     tested = trainer.evaluate(feed, Purpose.TEST, state.epoch)
-    return {job.prepared.config.metric: tested.value, **tested.details}, {"testing": tested.record}
+    return {job.prepared.config.metric: tested.value, **tested.details}, {"testing": tested.record, **tested.entries}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -75,6 +75,10 @@ class PairMeasure:
         sides = self._sides()
         return {**self._values(), "edges": len(sides.positives), "random_pairs": len(sides.negatives)}
 
+    def entries(self) -> Mapping[str, Any]:
+        """See feeds.Measure."""
+        return {}
+
     def _values(self) -> dict[str, float]:
         sides = self._sides()
         return {"auc": roc_auc(sides), "ap": average_precision(sides)}
@@ -109,6 +113,10 @@ class RankMeasure:
     def details(self) -> Mapping[str, Any]:
         """Return all metrics of ranks, and the protocol."""
         return {**self._values(), "protocol": self._protocol.to_dict(self._num_edges, self._num_edges)}
+
+    def entries(self) -> Mapping[str, Any]:
+        """See feeds.Measure."""
+        return {}
 
     def _values(self) -> Mapping[str, float]:
         return summarize_ranks(self._ranks, self._protocol.ties)

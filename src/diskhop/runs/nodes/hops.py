@@ -15,7 +15,7 @@ from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
 from diskhop.config.train import ON_DEVICE, HopConfig
-from diskhop.counters import FetchCounts
+from diskhop.counters import FetchCounts, WaitSeconds
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model
 from diskhop.hops.make.propagate import Propagated, propagate
@@ -161,7 +161,7 @@ class _Batch:
     nodes: NodeRows
     x: Tensor
     counts: FetchCounts
-    stall_seconds: float
+    waits: WaitSeconds
     sample_seconds: float = 0.0
 
 
@@ -176,7 +176,8 @@ class _Pass:
 
     def __iter__(self) -> Iterator[_Batch]:
         for batch in self._batches:
-            yield _Batch(batch.number, batch.node_rows, batch.x, batch.counts, batch.stall_seconds)
+            waits = WaitSeconds(reading=batch.stall_seconds)
+            yield _Batch(batch.number, batch.node_rows, batch.x, batch.counts, waits)
 
 
 class HopFeed:

@@ -7,8 +7,9 @@ standard deviation of the training nodes; metrics and predictions are in the lab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import CLASSES, TASKS, VALUES
 from diskhop.errors import ConfigError
 from diskhop.nn.losses import BatchLoss, ClassLoss, NodeLoss, TaskLoss, ValueLoss
+from diskhop.predicting.metrics.confusion import Confusion, largest_classes
 from diskhop.predicting.scaling import Scaling
 from diskhop.protocols import Purpose
 from diskhop.runs.feeds import Batch
@@ -40,38 +42,81 @@ _WANTED = {
 }
 
 
+class _Part(NamedTuple):
+    """The metric of some nodes, and their counts by class where they are wanted."""
+
+    metric: Metric
+    confusion: Confusion | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShownClasses:
+    """Classes of the confusion matrix of the test nodes.
+
+    num_classes: all classes. shown: the largest ones among test nodes. names: of all classes; None: they have none.
+    """
+
+    num_classes: int
+    shown: NDArray[np.int64]
+    names: Sequence[str] | None
+
+
 class LabelMeasure:
     """A metric of outputs against the labels of their nodes; see feeds.Measure.
 
-    make: returns a new metric. scaling: units of values; None for other outputs.
+    make: returns a new metric.
+    scaling: units of values; None for other outputs.
+    classes: of a confusion matrix; None: it is not counted.
     """
 
-    def __init__(self, make: Callable[[], Metric], labels: NDArray[Any], scaling: Scaling | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Metric],
+        labels: NDArray[Any],
+        scaling: Scaling | None = None,
+        classes: ShownClasses | None = None,
+    ) -> None:
         self._make = make
-        self._metric = make()
         self._labels = labels
         self._scaling = scaling
+        self._classes = classes
+        self._whole = self._empty()
 
-    def part(self, outputs: Tensor, batch: Batch) -> Metric:
+    def part(self, outputs: Tensor, batch: Batch) -> _Part:
         """Return the metric of a batch."""
         values = outputs.cpu().numpy()
         if self._scaling is not None:
             values = self._scaling.restored(values)
-        metric = self._make()
-        metric.update(values, self._labels[batch.nodes])
-        return metric
+        labels = self._labels[batch.nodes]
+        part = self._empty()
+        part.metric.update(values, labels)
+        if part.confusion is not None:
+            part.confusion.update(values, labels)
+        return part
 
-    def add(self, part: Metric) -> None:
+    def add(self, part: _Part) -> None:
         """Add a batch's metric."""
-        self._metric.merge(part)
+        self._whole.metric.merge(part.metric)
+        if self._whole.confusion is not None and part.confusion is not None:
+            self._whole.confusion.merge(part.confusion)
 
     def value(self) -> float:
         """Return the metric of everything added."""
-        return self._metric.value()
+        return self._whole.metric.value()
 
     def details(self) -> Mapping[str, Any]:
         """See feeds.Measure."""
         return {}
+
+    def entries(self) -> Mapping[str, Any]:
+        """See feeds.Measure."""
+        if self._classes is None or self._whole.confusion is None:
+            return {}
+        return {"confusion": self._whole.confusion.to_dict(self._classes.names)}
+
+    def _empty(self) -> _Part:
+        classes = self._classes
+        return _Part(self._make(), None if classes is None else Confusion(classes.num_classes, classes.shown))
 
 
 class Objective:
@@ -80,14 +125,21 @@ class Objective:
     labels: of all nodes; see NodeSet.label_rows().
     scaling: units of values; None for other outputs.
     device: where the model computes; None: in memory.
+    classes: of the confusion matrix of the test; None: there is none.
     """
 
     def __init__(
-        self, labels: NDArray[Any], loss: NodeLoss, scaling: Scaling | None, device: torch.device | None = None
+        self,
+        labels: NDArray[Any],
+        loss: NodeLoss,
+        scaling: Scaling | None,
+        device: torch.device | None = None,
+        classes: ShownClasses | None = None,
     ) -> None:
         self.labels = labels
         self.scaling = scaling
         self._device = device
+        self._classes = classes
         self._loss = loss
 
     def loss(self, outputs: Tensor, batch: Batch) -> BatchLoss:
@@ -101,9 +153,10 @@ class Objective:
             return self._loss(outputs, labels)
         return BatchLoss((self._loss.of_nodes(outputs, labels) * weights).sum(), 1.0)
 
-    def measure(self, metric: str, _purpose: Purpose) -> LabelMeasure:
+    def measure(self, metric: str, purpose: Purpose) -> LabelMeasure:
         """See feeds.Task; metric: a name in METRICS."""
-        return LabelMeasure(METRICS[metric].make, self.labels, self.scaling)
+        classes = self._classes if purpose == Purpose.TEST else None
+        return LabelMeasure(METRICS[metric].make, self.labels, self.scaling, classes)
 
     def _targets(self, batch: Batch) -> Tensor:
         """Return what the model should learn of a batch, where its outputs are."""
@@ -135,7 +188,8 @@ def make_objective(
     if weights is not None:
         weights = weights.to(device)
     kind = ClassLoss if config.task == CLASSIFICATION else TaskLoss
-    return Objective(task.labels, kind(weights, focal_gamma=gamma, smoothing=config.label_smoothing), None, device)
+    loss = kind(weights, focal_gamma=gamma, smoothing=config.label_smoothing)
+    return Objective(task.labels, loss, None, device, _shown_classes(config, dataset, task))
 
 
 def require_task(config: TrainConfig, dataset: Dataset) -> None:
@@ -149,6 +203,14 @@ def require_task(config: TrainConfig, dataset: Dataset) -> None:
     if (config.loss in (MSE, MAE)) != (config.task == REGRESSION):
         known = "mse or mae" if config.task == REGRESSION else "cross-entropy or focal"
         raise ConfigError(f"--loss {config.loss} is not for --task {config.task}: use --loss {known}")
+
+
+def _shown_classes(config: TrainConfig, dataset: Dataset, task: NodeTask) -> ShownClasses | None:
+    """Return the classes of the confusion matrix; None for another task, and without a test."""
+    if config.task != CLASSIFICATION or task.labels is None or task.seeds.test is None:
+        return None
+    num_nodes = np.bincount(task.labels[task.seeds.test], minlength=dataset.num_outputs)
+    return ShownClasses(dataset.num_outputs, largest_classes(num_nodes), dataset.names("classes"))
 
 
 def _class_weights(config: TrainConfig, dataset: Dataset, train: NDArray[Any]) -> Tensor | None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from diskhop.counters import FetchCounts
+from diskhop.counters import FetchCounts, WaitSeconds
 from diskhop.pipeline.batch import MiniBatch
 from diskhop.pipeline.stream import BatchStream
 
@@ -36,9 +36,9 @@ class BatchView:
         return self.mini.sample_seconds
 
     @property
-    def stall_seconds(self) -> float:
+    def waits(self) -> WaitSeconds:
         """See feeds.Batch."""
-        return self.mini.stall_seconds
+        return self.mini.waits
 
 
 class BatchViews(AbstractContextManager["BatchViews[ViewT]"], Generic[ViewT]):
