@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from diskhop.budget import format_bytes
 from diskhop.cli import run
 from diskhop.dataset.dataset import Dataset
 from diskhop.runs.plan import plan_run
 from diskhop.runs.start import embed, train
 from diskhop.stores.stores import STORES
+from tests.pages import require_safe
 from tests.runs import OPTIONS, assert_same_run, small_graph
 
 
@@ -72,6 +74,27 @@ def test_the_command_that_is_suggested_can_be_pasted(
     assert set(given) <= set(words)
     assert run(words) == 0
     assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_page_has_what_the_table_has(graph: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "plan.html"
+    given = ["plan", str(graph.path), "--memory", "200MB", "--epochs", "2"]
+    assert run(["plan", str(graph.path), "--overwrite"]) == 2
+    assert "--overwrite is of the page; add --html" in capsys.readouterr().err
+    assert run([*given, "--html", str(tmp_path / "plan.txt")]) == 2
+    assert "use --html" in capsys.readouterr().err
+    assert run([*given, "--html", str(page), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["page"] == str(page)
+    text = require_safe(page.read_text()).text
+    assert "for 2 epochs" in text
+    for option in document["options"]:
+        assert option["option"] in text
+        assert option["reason"] in text
+    for name, num_bytes in document["options"][0]["plan"]["reserved"].items():
+        assert not num_bytes or format_bytes(num_bytes) in text, name
+    assert run([*given, "--html", str(page)]) == 2
+    assert "--overwrite" in capsys.readouterr().err
 
 
 def test_one_option_is_explained(graph: Dataset, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,8 @@ def plan(
     preset: str | None = None,
     explain: str | None = None,
     processes: int | None = None,
+    html: Path | str | None = None,
+    overwrite: bool = False,
     **options: Any,
 ) -> Ranking[Any] | Option[Any] | PredictionPlan:
     """Predict time, I/O and memory of every strategy without training, or of a prediction by a run.
@@ -46,9 +48,11 @@ def plan(
     preset: the name of a set of options; those given here win.
     explain: return what is known of this strategy alone.
     processes: number of processes to plan for on this machine, which share its memory, threads and disk; default: 1.
+    html: a page to write: predicted time and I/O of every strategy, and the division of memory.
+    overwrite: whether a page that is there is replaced.
 
     Returns a Ranking, the best strategy first; an Option with `explain`; or a PredictionPlan. Measures the disk, once
-    for each, and the model on a few batches. Raises ConfigError; BudgetError where no way fits.
+    for each, and the model on a few batches. Raises ConfigError; BudgetError where no way fits; DestinationError.
 
     >>> print(diskhop.plan("my-graph", memory="200MB"))
     Plan for ...
@@ -58,17 +62,52 @@ def plan(
         options, task = {**options, "task": task}, TRAIN
     of_training = {"--preset": preset, "--explain": explain}
     _require_options(task, options, of_training, {"--dataset": dataset})
-    processes = 1 if processes is None else processes
-    if task == PREDICT:
-        if isinstance(path, Dataset):
-            raise ConfigError(f"{path.path}: is a dataset, and predictions are planned by a run; name its folder")
-        return plan_prediction(path, dataset, processes=processes, **options)
-    ranking = plan_run(path, preset=preset, processes=processes, **options)
-    if explain is None:
-        return ranking
-    names = [option.name for option in ranking.options]
-    require_known("strategy", explain, names, "--explain: ")
-    return ranking.options[names.index(explain)]
+    page = None if html is None else Path(html)
+    _require_page(page, path, overwrite=overwrite)
+    planned = _plan(path, task, dataset, preset, 1 if processes is None else processes, options)
+    found: Ranking[Any] | Option[Any] | PredictionPlan = planned
+    if explain is not None and isinstance(planned, Ranking):
+        names = [option.name for option in planned.options]
+        require_known("strategy", explain, names, "--explain: ")
+        found = planned.options[names.index(explain)]
+    if page is not None:
+        from diskhop.reporting.html import write_page
+        from diskhop.reporting.plan_page import render_plan
+
+        write_page(render_plan(_folder_of(path), planned), page, overwrite=overwrite)
+    return found
+
+
+def _plan(
+    path: Dataset | Path | str,
+    task: str,
+    dataset: Dataset | Path | str | None,
+    preset: str | None,
+    processes: int,
+    options: Mapping[str, Any],
+) -> Ranking[Any] | PredictionPlan:
+    if task == TRAIN:
+        return plan_run(path, preset=preset, processes=processes, **options)
+    if isinstance(path, Dataset):
+        raise ConfigError(f"{path.path}: is a dataset, and predictions are planned by a run; name its folder")
+    return plan_prediction(path, dataset, processes=processes, **options)
+
+
+def _require_page(page: Path | None, path: Dataset | Path | str, *, overwrite: bool) -> None:
+    """Refuse a page that cannot be written, before anything is measured. path: what is planned."""
+    if page is None:
+        if overwrite:
+            name = _folder_of(path).resolve().name
+            raise ConfigError(f"--overwrite is of the page; add --html {name}-plan.html, or remove it")
+        return
+    # jinja2 and plotly's files, which a plan in a terminal does without.
+    from diskhop.reporting.html import require_page
+
+    require_page(page, "--html", overwrite=overwrite)
+
+
+def _folder_of(path: Dataset | Path | str) -> Path:
+    return path.path if isinstance(path, Dataset) else Path(path)
 
 
 def _require_options(

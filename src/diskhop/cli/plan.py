@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, Preset, spell_options, takes_options
+from diskhop.cli.options import COMMON, Json, Overwrite, Preset, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, print_table, stdout
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.link import LinkConfig
@@ -63,23 +63,47 @@ def plan(
             rich_help_panel="Advanced",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html",
+            help="Write a page: time and I/O of every strategy, and the division of memory.",
+            rich_help_panel=COMMON,
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Predict time, I/O and memory of every strategy without training, or of a prediction by a run."""
+    from diskhop.api.pages import page_row
     from diskhop.api.plan import plan as plan_work
     from diskhop.planning.options import Option
     from diskhop.runs.predict.plan import PredictionPlan
 
-    found = plan_work(path, task=task, dataset=dataset, preset=preset, explain=explain, processes=processes, **given)
+    found = plan_work(
+        path,
+        task=task,
+        dataset=dataset,
+        preset=preset,
+        explain=explain,
+        processes=processes,
+        html=html,
+        overwrite=overwrite,
+        **given,
+    )
     if as_json:
-        print_json(found.to_dict())
-    elif isinstance(found, PredictionPlan):
+        print_json(found.to_dict() | ({} if html is None else {"page": str(html)}))
+        return
+    if isinstance(found, PredictionPlan):
         _print_prediction(found, path, dataset, processes, given)
     elif isinstance(found, Option):
         print_pairs(found.facts())
     else:
         _print_ranking(found, path, preset, processes, {**given, **({"task": task} if task in TASKS else {})})
+    if html is not None:
+        stdout.print()
+        print_pairs([page_row(html)])
 
 
 def _print_prediction(
