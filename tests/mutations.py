@@ -127,10 +127,11 @@ MUTATIONS = (
     ),
     Mutation(
         "a partition is read while the one before is written",
-        "embedding/partitions/moves.py",
-        "                self._finish_writes(_PIECES_IN_FLIGHT)\n",
-        "",
-        "tests/unit/test_partition_moves.py::test_a_piece_is_read_into_the_memory_of_one_that_is_written",
+        "embedding/partitions/store.py",
+        "        written, read = self._engine.exchange(loaded, self._target(leaving), self._open(loads, version))\n",
+        "        written, _ = self._engine.exchange(loaded, self._target(leaving), None)\n"
+        "        _, read = self._engine.exchange(loaded, None, self._open(loads, version))\n",
+        "tests/unit/test_partition_moves.py::test_pieces_are_read_while_later_ones_are_written",
     ),
     Mutation(
         "a batch of hops is read while one is used",

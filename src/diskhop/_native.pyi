@@ -249,6 +249,14 @@ class Engine:
         buffer_offsets: NDArray[np.uint64],
     ) -> int: ...
     def submit_fsync(self, file: File) -> int: ...
+    def exchange(
+        self, parts: Sequence[NDArray[np.uint8]], target: File | None, source: File | None
+    ) -> tuple[list[int], list[int]]:
+        """Write parts of memory, whole pages, to the target, and read the source into them; see exchange.hpp.
+
+        Returns the page sums of each part, as written and as read. Raises DestinationError, WriteError, ReadError.
+        """
+
     def wait(self, ticket: int) -> None: ...
     def poll(self, ticket: int) -> bool: ...
 

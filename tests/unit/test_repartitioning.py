@@ -15,7 +15,7 @@ from diskhop._native import BufferPool, Engine
 from diskhop.embedding.graph_edges import read_edge_parts
 from diskhop.embedding.partitions.buffer import PartitionBuffer
 from diskhop.embedding.partitions.layout import NodePermutation, PartitionLayout
-from diskhop.embedding.partitions.moves import LoadedPartition
+from diskhop.embedding.partitions.loaded import LoadedPartition
 from diskhop.embedding.partitions.slots import HostSlots
 from diskhop.embedding.partitions.store import PartitionStore
 from diskhop.errors import ConfigError

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -23,6 +25,7 @@
 #include "bindings.hpp"
 #include "diskhop/io/buffer.hpp"
 #include "diskhop/io/engine.hpp"
+#include "diskhop/io/exchange.hpp"
 #include "diskhop/io/faults.hpp"
 #include "diskhop/io/file.hpp"
 
@@ -244,6 +247,17 @@ Ticket submit_fsync(Engine& engine, nb::handle_t<File> file) {
   return bound(engine).submit_and_keep({op}, Priority::demand, nb::borrow(file), nb::none());
 }
 
+std::pair<std::vector<std::uint64_t>, std::vector<std::uint64_t>> exchange_arrays(Engine& engine,
+                                                                                  const std::vector<Bytes>& parts,
+                                                                                  const File* target,
+                                                                                  const File* source) {
+  std::vector<std::span<std::byte>> memory;
+  for (const Bytes& part : parts) memory.emplace_back(reinterpret_cast<std::byte*>(part.data()), part.size());
+  const nb::gil_scoped_release release;
+  ExchangeSums sums = exchange(engine, memory, target, source);
+  return {std::move(sums.written), std::move(sums.read)};
+}
+
 /// Makes an array in a pool's buffer, which returns to the pool with the array.
 nb::object take_array(nb::handle_t<BufferPool> pool, std::size_t num_bytes) {
   Buffer buffer = nb::cast<BufferPool&>(pool).take(num_bytes);
@@ -309,6 +323,8 @@ void bind_io(nb::module_& module) {
       .def("submit_write", &submit_write, "file"_a, "offsets"_a.noconvert(), "num_bytes"_a.noconvert(),
            "buffer"_a.noconvert(), "buffer_offsets"_a.noconvert())
       .def("submit_fsync", &submit_fsync, "file"_a)
+      .def("exchange", &exchange_arrays, "parts"_a.noconvert(), "target"_a.none(), "source"_a.none(),
+           "Write parts of memory to a file and read another one into them. Returns sums of what is written and read.")
       .def(
           "wait", [](Engine& engine, Ticket ticket) { bound(engine).wait_and_release(ticket); }, "ticket"_a)
       .def("poll", &Engine::poll, "ticket"_a, nb::call_guard<nb::gil_scoped_release>());

@@ -1,5 +1,4 @@
-"""This process: its name, its folder, its parent, how its threads wait and change, and the objects with threads
-that belong to it.
+"""This process: its name, its folder, its parent, how its threads wait, and the objects with threads that belong to it.
 
 A fork copies an object without its threads.
 """
@@ -10,16 +9,12 @@ import ctypes
 import os
 import platform
 import signal
-import sys
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from diskhop.errors import ConfigError
 
 _PR_SET_PDEATHSIG = 1
-_TURN_SECONDS = 0.0005
 
 _owned: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -36,21 +31,6 @@ def let_openmp_sleep() -> None:
     else runs, makes a step take ten times as long. A policy that the user has set is kept.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-@contextmanager
-def short_turns() -> Iterator[None]:
-    """Let Python change between threads every half millisecond meanwhile, not every five.
-
-    A thread that moves data in pieces needs the interpreter for microseconds after each of them. Next to one that
-    computes in Python it would get it every five milliseconds, in which a disk moves 10 MB.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, _TURN_SECONDS))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 def process_name() -> str:

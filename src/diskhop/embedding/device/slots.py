@@ -15,7 +15,7 @@ from torch import Tensor
 from diskhop._native import BufferPool
 from diskhop.budget import format_bytes
 from diskhop.embedding.partitions.layout import PartitionLayout
-from diskhop.embedding.partitions.moves import LoadedPartition
+from diskhop.embedding.partitions.loaded import LoadedPartition
 from diskhop.embedding.partitions.slots import Move, fill_new
 from diskhop.embedding.partitions.store import PartitionStore, Version
 from diskhop.errors import TrainingError

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool
 from diskhop.embedding.partitions.layout import PartitionLayout
-from diskhop.embedding.partitions.moves import LoadedPartition
+from diskhop.embedding.partitions.loaded import LoadedPartition
 from diskhop.embedding.partitions.store import PartitionStore, Version
 from diskhop.system.memory import buffer_bytes
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File, page_sums
 from diskhop.embedding.partitions.layout import ROWS_STEP, PartitionLayout
-from diskhop.embedding.partitions.moves import PAGE_BYTES, PIECE_BYTES, WORD, ContentSums, LoadedPartition, move
+from diskhop.embedding.partitions.loaded import PAGE_BYTES, PIECE_BYTES, WORD, ContentSums, LoadedPartition
 from diskhop.errors import ReadError
 from diskhop.io.atomic import (
     Injector,
@@ -100,12 +100,12 @@ class PartitionStore:
     def read(self, partition: int, loaded: LoadedPartition, version: Version | None = None) -> None:
         """Read a version of a partition, by default the newest. Raises ReadError, also for a wrong checksum."""
         version = version or self._current[partition]
-        _, sums = move(self._engine, loaded, None, self._open(partition, version))
+        _, sums = self._engine.exchange(loaded, None, self._open(partition, version))
         self._keep_read(partition, version, sums)
 
     def write(self, partition: int, loaded: LoadedPartition) -> None:
         """Write a new version to the file that is not committed. Raises DestinationError, WriteError."""
-        sums, _ = move(self._engine, loaded, self._target(partition), None)
+        sums, _ = self._engine.exchange(loaded, self._target(partition), None)
         self._keep_written(partition, sums)
 
     def exchange(self, leaving: int, loads: int, loaded: LoadedPartition) -> None:
@@ -114,7 +114,7 @@ class PartitionStore:
         Raises DestinationError, WriteError, ReadError, also for a wrong checksum.
         """
         version = self._current[loads]
-        written, read = move(self._engine, loaded, self._target(leaving), self._open(loads, version))
+        written, read = self._engine.exchange(loaded, self._target(leaving), self._open(loads, version))
         self._keep_written(leaving, written)
         self._keep_read(loads, version, read)
 
@@ -181,21 +181,19 @@ class PartitionStore:
             raise _damage(path)
         return file
 
-    def _target(self, partition: int) -> tuple[File, Path]:
-        """Return the file of a partition that is not committed, and its path."""
-        path = self._path(partition, 1 - self._committed[partition].file)
-        with destination_errors(path):
-            return File(str(path), "write"), path
+    def _target(self, partition: int) -> File:
+        """Return the file of a partition that is not committed."""
+        return File(str(self._path(partition, 1 - self._committed[partition].file)), "write")
 
-    def _keep_written(self, partition: int, sums: ContentSums) -> None:
+    def _keep_written(self, partition: int, sums: Sequence[int]) -> None:
         number = 1 - self._committed[partition].file
-        self._current[partition] = self._written[partition] = Version(number, *sums)
+        self._current[partition] = self._written[partition] = Version(number, *ContentSums(*sums))
         self._unsynced.add(self._path(partition, number))
         self.partitions_written += 1
 
-    def _keep_read(self, partition: int, version: Version, sums: ContentSums) -> None:
+    def _keep_read(self, partition: int, version: Version, sums: Sequence[int]) -> None:
         self.partitions_read += 1
-        self._require_sums(partition, version, sums)
+        self._require_sums(partition, version, ContentSums(*sums))
 
     def _require_sums(self, partition: int, version: Version, sums: ContentSums) -> None:
         if sums != (version.values_sum, version.squares_sum):

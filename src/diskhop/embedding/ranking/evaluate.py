@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diskhop.embedding.partitions.moves import PIECE_BYTES
+from diskhop.embedding.partitions.loaded import PIECE_BYTES
 from diskhop.embedding.ranking.groups import EdgeQueries, ExcludedCandidates, largest_group_bytes
 from diskhop.embedding.ranking.protocol import SIDES, KnownEdgeBlocks, MeasuredEdges, Protocol
 from diskhop.embedding.ranking.ranks import Ranks, summarize_ranks

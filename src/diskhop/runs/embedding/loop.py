@@ -38,7 +38,6 @@ from diskhop.runs.embedding.phases import Phase, phases_of
 from diskhop.runs.embedding.sharing import Sharing, Sums
 from diskhop.runs.embedding.trainers import BatchTrainer, PhaseEdges
 from diskhop.runs.embedding.warm_start import WarmStart
-from diskhop.runtime.process import short_turns
 
 
 class EmbeddingRun:
@@ -114,9 +113,8 @@ class EmbeddingRun:
         patience = Patience(self._config.patience, self.history)
         callback = Callbacks([patience, self._parts.callback])
         is_over = patience.is_exhausted
-        with short_turns():  # partitions move while edges are prepared and trained
-            while self._epoch < self._config.epochs and not is_over:
-                is_over = self._group.first(partial(callback.epoch_done, self._train_epoch()))
+        while self._epoch < self._config.epochs and not is_over:
+            is_over = self._group.first(partial(callback.epoch_done, self._train_epoch()))
 
     def test(self) -> dict[str, Any] | None:
         """Rank test edges; None where there are none."""
