@@ -1,13 +1,15 @@
 """An update by a delta of 1 % of workload W's edges, compared with an import of the whole.
 
 Claim: an update takes at most a tenth of the import's seconds. The graph is drawn as W is (R-MAT, hot order, 128
-features), written as NumPy arrays for the import, and its delta as Parquet. Each turn is a process of its own.
+features), written as NumPy arrays for the import, and its delta as Parquet. Each turn is a process of its own. An
+update reads and writes all edge lists once, so that a copy of their files, which is measured too, bounds it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -32,6 +34,7 @@ MOST_RATIO = 0.1
 NUM_NODES, NUM_EDGES, DIM = 4_000_000, 60_000_000, 128
 QUICK_SHARE = 60
 _MEMORY_BYTES = 2_000_000_000
+_TURNS = ("import", "copy", "update")
 
 
 def prepare(folder: Path, share: int) -> None:
@@ -67,6 +70,8 @@ def run_turn(kind: str, folder: Path) -> None:
         import_graph(
             folder / "source", folder / "graph", options=ImportOptions(order="hot"), engine=engine, budget=budget
         )
+    elif kind == "copy":
+        copy_lists(folder / "graph")
     else:
         update_dataset(
             folder / "graph",
@@ -79,6 +84,15 @@ def run_turn(kind: str, folder: Path) -> None:
     counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     read, written = (int(counts[key]) for key in ("rchar", "wchar"))
     print(json.dumps({"seconds": seconds, "read": read, "written": written, "peak": peak_rss_bytes()}))
+
+
+def copy_lists(dataset: Path) -> None:
+    """Copy the files of all edges, and wait until they are on the disk."""
+    with tempfile.TemporaryDirectory(dir=dataset.parent) as name:
+        for path in sorted((dataset / "edges").rglob("*.bin")):
+            with path.open("rb") as source, (Path(name) / path.name).open("wb") as copy:
+                shutil.copyfileobj(source, copy, 1 << 20)
+                os.fsync(copy.fileno())
 
 
 def take_turn(kind: str, folder: Path) -> dict[str, Any]:
@@ -94,7 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=Path(), help="a folder on the disk to use: 8 GB")
     parser.add_argument("--quick", action="store_true", help=f"a graph of 1/{QUICK_SHARE} of the size")
-    parser.add_argument("--turn", choices=["import", "update"], help=argparse.SUPPRESS)
+    parser.add_argument("--turn", choices=_TURNS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.turn:
         run_turn(arguments.turn, arguments.dir)
@@ -104,7 +118,7 @@ def main() -> int:
         print("drawing the graph and its delta ...", flush=True)
         prepare(folder, QUICK_SHARE if arguments.quick else 1)
         results = {}
-        for kind in ("import", "update"):
+        for kind in _TURNS:
             print(f"{kind} ...", flush=True)
             results[kind] = take_turn(kind, folder)
     for kind, turn in results.items():
@@ -114,7 +128,11 @@ def main() -> int:
         )
     ratio = results["update"]["seconds"] / results["import"]["seconds"]
     is_met = ratio <= MOST_RATIO
-    print(f"an update takes {ratio:.3f} of the import's seconds, at most {MOST_RATIO}: {'met' if is_met else 'MISSED'}")
+    bound = results["copy"]["seconds"] / results["import"]["seconds"]
+    print(
+        f"an update takes {ratio:.3f} of the import's seconds, at most {MOST_RATIO}: {'met' if is_met else 'MISSED'}; "
+        f"a copy of the edge lists takes {bound:.3f}"
+    )
     return 0 if is_met else 1
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from diskhop.predicting.table import ID, PredictionTable
+from diskhop.runtime.arrow import plain_values
 
 
 def single_type(table: PredictionTable, word: str) -> pa.DataType:
@@ -24,9 +24,3 @@ def single_values(table: PredictionTable, word: str, values: Any) -> pa.Array:
     """Return values of such a column, as a group has them; classes become names."""
     array = values if isinstance(values, pa.Array) else plain_values(values)
     return table.class_names.take(array) if word == "class" and table.class_names is not None else array
-
-
-def plain_values(values: NDArray[Any]) -> pa.Array:
-    """Return numbers (rows) as a column that shares their memory. pa.array() would import pandas, in .2 s."""
-    contiguous = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(contiguous)])

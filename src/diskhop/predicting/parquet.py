@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diskhop.predicting.arrow import plain_values, single_type, single_values
+from diskhop.predicting.arrow import single_type, single_values
 from diskhop.predicting.columns import Column
 from diskhop.predicting.files import ByteSink, PredictionFile, part_files
 from diskhop.predicting.table import ID, Group, PredictionTable
+from diskhop.runtime.arrow import plain_values
 from diskhop.runtime.work_tools import WorkTools
 
 # Values that PyArrow encodes at a time: its default of 1024 takes a tenth longer for lists.
