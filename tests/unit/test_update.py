@@ -153,6 +153,21 @@ def test_a_source_with_both_directions_asks_how_edges_are_added(tmp_path: Path, 
     assert update(graph, delta, replace(options, undirected=True)).num_edges > 0
 
 
+def test_tables_of_nothing_but_a_header_change_nothing(tmp_path: Path, graph: Path) -> None:
+    """What a job writes in a night without changes."""
+    (tmp_path / "delta").mkdir()
+    for name in ("edges", "removed-edges"):
+        (tmp_path / "delta" / f"{name}.csv").write_text("source,target,amount\n")
+    (tmp_path / "delta" / "nodes.csv").write_text("id,x0,x1\n")
+    before = folder_bytes(graph)
+    assert diskhop.update(graph, tmp_path / "delta", weight="amount").manifest.generation == 1
+    assert folder_bytes(graph) == before
+    # A row without values is none that was left out.
+    (tmp_path / "delta" / "edges.csv").write_text("source,target,amount\n,,\n")
+    with pytest.raises(SourceError, match=r"edges\.csv: .*'amount' is empty"):
+        diskhop.update(graph, tmp_path / "delta", weight="amount")
+
+
 def test_a_disk_or_a_memory_that_is_too_small_is_refused_before(
     tmp_path: Path, graph: Path, change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:

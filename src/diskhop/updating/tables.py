@@ -63,10 +63,12 @@ class DeltaTables:
         if unused and NODES not in files:
             raise SourceError(f"{source}: has no table of nodes, which --{unused[0]} is for; remove it")
         with Duck(_LOOKING_BYTES, 1, Path(tempfile.gettempdir())) as duck:
-            self._tables = {
+            opened = {
                 what: open_table(_shown(source, paths), what, tuple(map(SourceFile.of, paths)), options, duck)
                 for what, paths in files.items()
             }
+        # A table of nothing but a header has columns of no kind.
+        self._tables = {what: table for what, table in opened.items() if table.has_rows}
         self._edge_roles: dict[str, EdgeRoles] = {}
         self._node_roles: NodeRoles | None = None
         keys: list[tuple[Table, TableColumn]] = []

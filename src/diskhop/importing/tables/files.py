@@ -77,6 +77,7 @@ class Table:
     texts: the parts of a text. layout: of their rows; None: Parquet.
     has_names: whether there is a header; else columns are named by number, from 1.
     has_labels: whether the file's name says that it has labels.
+    has_rows: whether there is a row at all.
     decisions: what was decided about the files, for people.
     """
 
@@ -89,6 +90,7 @@ class Table:
     layout: RowLayout | None = None
     has_names: bool = True
     has_labels: bool = False
+    has_rows: bool = True
     decisions: tuple[Decision, ...] = ()
 
     def column(self, name: str, option: str) -> TableColumn:
@@ -162,7 +164,7 @@ def _open_parquet(shown: Path, what: str, files: tuple[SourceFile, ...], duck: D
             )
         columns = found
         counts.append(int(rows[0]))
-    return Table(what, shown, files, columns, tuple(counts))
+    return Table(what, shown, files, columns, tuple(counts), has_rows=any(counts))
 
 
 def _open_text(shown: Path, what: str, files: tuple[SourceFile, ...], options: ImportOptions, duck: Duck) -> Table:
@@ -171,6 +173,7 @@ def _open_text(shown: Path, what: str, files: tuple[SourceFile, ...], options: I
     looks = dict.fromkeys(("filled", *_LOOKS), [0] * len(found.names))
     # Doubtful comments are refused when all rows are read.
     sampled = replace(found.layout, are_marks_given=True)
+    num_sampled = 0
     for file in found.files:
         content = sample_text(file, sampled, SAMPLE_ROWS)
         columns = [TableColumn(name, "text", "VARCHAR").sql for name in found.names]
@@ -178,7 +181,10 @@ def _open_text(shown: Path, what: str, files: tuple[SourceFile, ...], options: I
         with as_file(content) as path, source_faults({Path(path): file.path}, file.head.lines):
             sample = f"(SELECT * FROM {read_csv(Path(path), found.names, found.layout.delimiter)} LIMIT {SAMPLE_ROWS})"
             counted = (f"count(*) FILTER ({test.format(each)})" for test in tests.values() for each in columns)
-            counts = [int(count[0]) for count in duck.fetch(f"SELECT {', '.join(counted)} FROM {sample}")]
+            num_rows, *counts = (
+                int(count[0]) for count in duck.fetch(f"SELECT {', '.join(('count(*)', *counted))} FROM {sample}")
+            )
+        num_sampled += num_rows
         for number, test in enumerate(looks):
             here = counts[number * len(columns) : (number + 1) * len(columns)]
             looks[test] = [before + more for before, more in zip(looks[test], here, strict=True)]
@@ -197,6 +203,7 @@ def _open_text(shown: Path, what: str, files: tuple[SourceFile, ...], options: I
         layout=found.layout,
         has_names=found.has_names,
         has_labels=what == "nodes" and says_labels(shown),
+        has_rows=num_sampled > 0,
         decisions=tuple(found.decisions),
     )
 
