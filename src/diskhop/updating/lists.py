@@ -69,12 +69,22 @@ class SortedPairs:
 
     def are_in(self, others: SortedPairs) -> NDArray[np.bool_]:
         """Check for each edge whether the others have one between the same ends."""
-        ends = [(self.destinations, others.destinations), (self.sources, others.sources)]
-        ranks = np.zeros(len(self) + len(others), np.int64)
-        for mine, theirs in ends:
-            both = np.stack([ranks, np.concatenate([mine, theirs])])
-            _, ranks = np.unique(both, axis=1, return_inverse=True)
-        return np.isin(ranks[: len(self)], ranks[len(self) :])
+        found = np.zeros(len(self), np.bool_)
+        if not len(others):
+            return found
+        sources, destinations = (
+            np.concatenate([mine, theirs])
+            for mine, theirs in ((self.sources, others.sources), (self.destinations, others.destinations))
+        )
+        order = np.lexsort((sources, destinations))
+        begins = np.ones(len(order), np.bool_)
+        begins[1:] = (np.diff(sources[order]) != 0) | (np.diff(destinations[order]) != 0)
+        pair = np.cumsum(begins) - 1
+        is_other = order >= len(self)
+        are_in = np.zeros(int(pair[-1]) + 1, np.bool_)
+        are_in[pair[is_other]] = True
+        found[order[~is_other]] = are_in[pair[~is_other]]
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,6 +31,7 @@ from diskhop.importing.source import Column
 from diskhop.importing.tables.labels import CLASS_NAMES
 from diskhop.importing.tables.source import NAMES
 from diskhop.importing.tools import ImportTools
+from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import tracked
 from diskhop.updating.delta import DeltaNodes
 from diskhop.updating.generation import NewGeneration
@@ -38,6 +39,9 @@ from diskhop.updating.splice import as_rows, stored_rows
 from diskhop.updating.tables import converted
 
 _RESERVED = "changed nodes"
+# Of a node: its position, and what finds it. Of a node in a part: its row and position, and what sorts them.
+_POSITION_BYTES, _PART_BYTES = 24, 64
+_IDS_PER_BLOCK = 1 << 16
 
 
 class NodeUpdate:
@@ -59,12 +63,21 @@ class NodeUpdate:
             self._write_features(info.features)
         if info.labels is not None:
             self._write_labels(info.labels)
-        self._write_splits()
+        with self._work.budget.reserve(_RESERVED, self._order_bytes()):
+            self._write_splits()
         for name, attribute in info.attributes.items():
             if not attribute.stored_as:
                 self._write_attribute(name, attribute)
-        self._write_ids()
+        with self._work.budget.reserve(_RESERVED, self._order_bytes()):
+            self._write_ids()
         return self.info
+
+    def _order_bytes(self) -> int:
+        """Return the memory of splits, and of positions, which only nodes in hot order have."""
+        parts = (count for split in self.info.splits for count in split.values())
+        of_parts = max(parts, default=0) + len(self._delta) if self._delta.splits is not None else 0
+        has_positions = self._old.order == "hot" and len(self._delta)
+        return _PART_BYTES * of_parts + (_POSITION_BYTES * self._old.num_nodes if has_positions else 0)
 
     def _write_features(self, info: FeatureInfo) -> None:
         relative, features = f"{self._folder}/features.bin", self._delta.features
@@ -209,10 +222,13 @@ class NodeUpdate:
             first = num_old if ids is None else int(ids.max(initial=-1)) + 1
             new_ids = first + np.arange(num_new)
         if num_new and (ids is not None or not np.array_equal(new_ids, num_old + np.arange(num_new))):
-            old_ids = np.arange(num_old) if ids is None else ids
-            self._new.files.write(f"{self._folder}/original_ids.bin", [old_ids, new_ids.astype("<i8")])
+            old_ids = (
+                np.arange(start, stop) if ids is None else ids[start:stop]
+                for start, stop in row_ranges(num_old, _IDS_PER_BLOCK)
+            )
+            self._new.files.write(f"{self._folder}/original_ids.bin", chain(old_ids, [new_ids.astype("<i8")]))
             self.info = replace(self.info, original_ids=True)
-            self._write_positions(old_ids, new_ids)
+            self._write_positions(ids, new_ids)
         elif ids is not None:
             self._new.share(f"{self._folder}/original_ids.bin")
             if self.info.positions:
@@ -227,10 +243,11 @@ class NodeUpdate:
             else:
                 self._new.share(relative)
 
-    def _write_positions(self, ids: NDArray[np.int64], new_ids: NDArray[np.int64]) -> None:
+    def _write_positions(self, ids: NDArray[np.int64] | None, new_ids: NDArray[np.int64]) -> None:
         """Write the positions of nodes in hot order, where their ids do not tell: new nodes come last."""
         if self._old.order != "hot":
             return
+        assert ids is not None, "nodes in hot order have original ids"
         ascend = _ascend(new_ids) and int(new_ids[0]) > int(ids.max(initial=-1))
         if not self.info.positions and ascend:
             return
