@@ -154,7 +154,7 @@ def test_a_source_with_both_directions_asks_how_edges_are_added(tmp_path: Path, 
 
 
 def test_tables_of_nothing_but_a_header_change_nothing(tmp_path: Path, graph: Path) -> None:
-    """What a job writes in a night without changes."""
+    """Tables as a job writes them in a night without changes."""
     (tmp_path / "delta").mkdir()
     for name in ("edges", "removed-edges"):
         (tmp_path / "delta" / f"{name}.csv").write_text("source,target,amount\n")
