@@ -129,8 +129,8 @@ def _train(path: Path, case: Case, options: dict[str, Any]) -> dict[str, Any]:
     steady = epochs.records[1:] or epochs.records
     means = {
         name: float(np.mean([record[name] for record in steady]))
-        for name in steady[0]
-        if name not in ("epoch", "loss", "valid")
+        for name, value in steady[-1].items()
+        if name not in ("epoch", "loss", "valid") and not isinstance(value, dict)
     }
     return {
         **means,

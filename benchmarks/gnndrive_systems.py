@@ -241,8 +241,8 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     num_batches = sum(record["batches"] for record in epochs)
     a_batch = {
         name: sum(record[name] for record in epochs) / num_batches
-        for name in epochs[0]
-        if name not in ("epoch", "batches", "loss", "valid")
+        for name, value in epochs[-1].items()
+        if name not in ("epoch", "batches", "loss", "valid") and not isinstance(value, dict)
     }
     return {
         **a_batch,
