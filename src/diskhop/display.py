@@ -6,6 +6,7 @@ come from files of users, so that everything in HTML is escaped.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,6 +15,22 @@ from math import isfinite
 Row = tuple[str, str]
 _WIDTH, _HEIGHT, _MARGIN = 360, 90, 4
 _COLORS = ("#3366cc", "#dc3912", "#109618", "#990099")
+
+
+def visible_text(text: str, keep: str = "") -> str:
+    """Return a text whose control characters and marks of direction are spelt out, as \\n or \\u202e.
+
+    keep: characters that are left as they are. Names come from files, and would otherwise move a terminal's cursor,
+    or show a text in another order.
+    """
+    return text if text.isprintable() else "".join(each if each in keep else _spelt(each) for each in text)
+
+
+def _spelt(character: str) -> str:
+    # Cc: control, Cf: format, such as marks of direction, Cs: half of a pair, Zl and Zp: ends of lines and paragraphs.
+    if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        return character
+    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character, f"\\u{ord(character):04x}")
 
 
 @dataclass(frozen=True, slots=True)

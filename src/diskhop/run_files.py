@@ -17,6 +17,8 @@ SCHEMA_FILE = "schema.json"
 EVALUATION_FILE = "evaluation.json"
 MODEL_FILE = "model.safetensors"
 CHECKPOINT_FILE = "checkpoint.safetensors"
+# Those of earlier epochs, with the number of epochs done, for a run with --keep.
+KEPT_CHECKPOINT = "checkpoint-{}.safetensors"
 # Folder of learned rows that exceed the memory.
 LEARNED_FOLDER = "learned"
 # In a folder of predictions: what is in it, and that it is whole.

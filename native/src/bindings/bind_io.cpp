@@ -23,6 +23,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "diskhop/base/owner_process.hpp"
 #include "diskhop/io/buffer.hpp"
 #include "diskhop/io/engine.hpp"
 #include "diskhop/io/exchange.hpp"
@@ -124,6 +125,8 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
     std::rethrow_exception(thrown);
   } catch (const IoError& error) {
     set_transfer_error(error);
+  } catch (const ForkedError& error) {
+    set_error("ConfigError", error.what());
   } catch (const std::system_error& error) {
     set_error("ConfigError", error.what() + std::string("; take '--engine threads' or raise the limits on memory and "
                                                         "processes (ulimit -l and -u)"));

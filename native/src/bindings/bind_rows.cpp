@@ -255,7 +255,8 @@ void bind_rows(nb::module_& module) {
   nb::class_<ScanTicket>(module, "ScanTicket", "Rows in flight; see shared_scan.hpp.")
       .def("wait", &ScanTicket::wait, "Wait for all rows; returns (reads, bytes_read, bytes_copied, seconds).")
       .def("leave", &ScanTicket::leave, "Cancel the request; returns once its output is no longer written.");
-  nb::class_<SharedScan>(module, "SharedScan", "Rows for several batches at once; see shared_scan.hpp.")
+  nb::class_<SharedScan>(module, "SharedScan", "Rows for several batches at once; see shared_scan.hpp.",
+                         nb::is_weak_referenceable())
       .def("__init__", &open_reader<SharedScan>, "engine"_a, "file"_a, "num_rows"_a, "row_bytes"_a, "row_stride"_a,
            "max_gap_bytes"_a, "max_read_bytes"_a, "staging_bytes"_a, "pool"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>(), nb::keep_alive<1, 10>())
@@ -276,7 +277,8 @@ void bind_rows(nb::module_& module) {
           "num_shared", [](const BufferTicket& self) { return self.counts().shared; },
           "Rows that another batch was reading; valid after wait().");
   nb::class_<FeatureBuffer>(module, "FeatureBuffer",
-                            "Rows of several batches, each stored once; see feature_buffer.hpp.")
+                            "Rows of several batches, each stored once; see feature_buffer.hpp.",
+                            nb::is_weak_referenceable())
       .def("__init__", &open_feature_buffer, "scan"_a, "rows"_a.noconvert(), "most_standby"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>())
       .def("submit", &submit_batch, "ids"_a.noconvert(), nb::keep_alive<0, 1>(),

@@ -307,7 +307,7 @@ SharedScan::SharedScan(Engine& engine, const File& file, TableLayout layout, Rea
 }
 
 void SharedScan::close() {
-  if (!thread_.joinable()) return;
+  if (!thread_.joinable() || !process_.is_here()) return;
   {
     const std::scoped_lock lock(mutex_);
     is_closing_ = true;
@@ -319,6 +319,7 @@ void SharedScan::close() {
 std::shared_ptr<SharedScan::Request> SharedScan::join(std::span<const std::int64_t> ids,
                                                       std::span<const std::int64_t> to_rows, std::byte* out,
                                                       Arrivals* arrivals) {
+  process_.require_here();
   auto request = std::make_shared<Request>(ids, to_rows, layout_.num_rows, out, arrivals);
   {
     const std::scoped_lock lock(mutex_);

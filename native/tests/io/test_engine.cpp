@@ -1,4 +1,7 @@
 // Both engines: every byte is in its place, faults are cured or reported, and nothing stays in flight.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -6,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "diskhop/base/owner_process.hpp"
 #include "diskhop/io/buffer.hpp"
 #include "diskhop/io/engine.hpp"
 #include "io_testing.hpp"
@@ -249,6 +253,30 @@ void depths_and_names_are_checked() {
   check_throws<std::invalid_argument>([] { static_cast<void>(make_engine("libaio", 8, nullptr)); }, "another name");
 }
 
+/// A child has a copy of the engine without its threads, or shares its ring: calls that wait would not end, or take the
+/// parent's completions.
+void a_forked_child_is_refused(const Case& test, const std::string& path) {
+  const File file(path, FileMode::read, test.want_direct);
+  const Buffer buffer(1 << 20);
+  auto engine = make_engine(test.engine, 8, nullptr);
+  const std::vector<Op> ops = reads_of(file, buffer, test.is_aligned, 3, 8);
+  const Ticket ticket = engine->submit(ops, Priority::demand);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    check_throws<ForkedError>([&] { static_cast<void>(engine->submit(ops, Priority::demand)); },
+                              "no submit in a child");
+    check_throws<ForkedError>([&] { engine->wait(ticket); }, "no wait in a child");
+    check_throws<ForkedError>([&] { static_cast<void>(engine->poll(ticket)); }, "no poll in a child");
+    engine.reset();
+    ::_exit(0);
+  }
+  int status = 1;
+  check(::waitpid(child, &status, 0) == child && status == 0, "a child is refused, and ends");
+  engine->wait(ticket);
+  check_bytes(ops);
+}
+
 }  // namespace
 
 int main() {
@@ -272,6 +300,7 @@ int main() {
         failed_writes_are_reported(test, folder);
         nothing_to_do_is_done_at_once(test, path);
         an_engine_may_go_with_tickets_open(test, path);
+        a_forked_child_is_refused(test, path);
         many_callers_share_an_engine(test, path, {}, 0);
         many_callers_share_an_engine(test, path,
                                      {{FaultKind::io_error, Counted::reads, 100},

@@ -189,6 +189,15 @@ class TrainConfig(LearningConfig):
         may_change=True,
         before=DEFAULT_INTERVAL,
     )
+    keep: int = option(
+        1,
+        help="Number of checkpoints of ends of epochs to keep.",
+        rule=COUNT,
+        panel="Storage",
+        metavar="N",
+        may_change=True,
+        before=1,
+    )
     precision: str = option("float32", help="Precision of linear layers: float32 or bfloat16.", panel="Advanced")
     matmul: str = option(
         "blas", help="Library for matrix products: mkl, blas, onednn or mixed.", panel="Advanced", shown="chosen"

@@ -18,7 +18,7 @@ from dataclasses import replace
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from diskhop.dataset.files import (
     dataset_files,
     read_manifest,
     read_whole,
+    require_inside,
 )
 from diskhop.dataset.id_map import IdMap
 from diskhop.dataset.made_features import MadeFeatures, made_features
@@ -85,6 +86,24 @@ class Dataset:
         counts = [f"{name}: {nodes.num_nodes:,} nodes" for name, nodes in self.nodes.items()]
         counts += [f"{name}: {edges.num_edges:,} edges" for name, edges in self.edges.items()]
         return f"Dataset({str(self.path)!r}, {', '.join(counts)})"
+
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickled dataset, which must still be there. Raises FormatError if it was replaced.
+
+        An update leaves the files of earlier generations to their readers.
+        """
+        self.__dict__.update(state)
+        found, wanted = read_manifest(self.path), self.manifest
+        if found.checksum != wanted.checksum and found.generation <= wanted.generation:
+            raise FormatError(
+                f"{self.path}: was replaced since the Dataset was pickled: its hash was {wanted.checksum} and is "
+                f"{found.checksum}; open it again with diskhop.open_dataset({str(self.path)!r})"
+            )
 
     def _repr_html_(self) -> str:
         return html_of(f"Dataset {self.name}", dataset_parts(self.manifest, str(self.path)))
@@ -403,8 +422,8 @@ def as_dataset(data: Dataset | PathLike[str] | str) -> Dataset:
 def open_dataset(path: PathLike[str] | str) -> Dataset:
     """Open a dataset. Checks the manifest, the length of every file, and the content of files under 64 MiB.
 
-    Raises ConfigError for what is no path, FormatError for a folder that is not a dataset, has a newer format, or is
-    incomplete or damaged.
+    Raises ConfigError for what is no path, FormatError for a folder that is not a dataset, has a newer format, is
+    incomplete or damaged, or has symbolic links to files outside of it.
 
     >>> diskhop.open_dataset("my-graph").num_nodes
     600
@@ -413,6 +432,7 @@ def open_dataset(path: PathLike[str] | str) -> Dataset:
     folder = Path(path)
     manifest = read_manifest(folder)
     content = content_folder(folder, manifest.generation)
+    require_inside(folder, content, manifest)
     for relative, entry in dataset_files(manifest):
         if entry.num_bytes < SMALL_FILE_BYTES:
             read_whole(content / relative, entry)

@@ -52,6 +52,25 @@ def dataset_files(manifest: Manifest) -> Iterator[tuple[str, FileEntry]]:
     yield CHECKSUMS_NAME, manifest.checksums
 
 
+def require_inside(root: Path, folder: Path, manifest: Manifest) -> None:
+    """Raise FormatError for a file of a dataset that a symbolic link leads out of its folder.
+
+    A dataset from elsewhere could name any file of this machine, which an update would then write to. root: the
+    dataset. folder: of the files.
+    """
+    real_root = root.resolve()
+    inside: set[Path] = set()
+    for relative, _ in dataset_files(manifest):
+        path = folder / relative
+        if path.parent not in inside and path.parent.resolve().is_relative_to(real_root):
+            inside.add(path.parent)
+        if path.parent not in inside or (path.is_symlink() and not path.resolve().is_relative_to(real_root)):
+            raise FormatError(
+                f"{path}: is a symbolic link that leads out of the dataset, to {path.resolve()}; copy the file there, "
+                "or import the graph to that disk"
+            )
+
+
 def check_length(path: Path, num_bytes: int) -> None:
     """Raise FormatError unless `path` is a regular file of this length.
 

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import EdgeSet
-from diskhop.dataset.files import check_length, dataset_files, drop_cached_pages, read_blocks, read_manifest, read_whole
+from diskhop.dataset.files import (
+    check_length,
+    dataset_files,
+    drop_cached_pages,
+    read_blocks,
+    read_manifest,
+    read_whole,
+    require_inside,
+)
 from diskhop.dataset.manifest import CHECKSUMS_NAME, SPLIT_NAMES, FileEntry, content_folder
 from diskhop.dataset.node_set import NodeSet
 from diskhop.dataset.statistics.labels import LabelBalance, count_labels
@@ -47,6 +55,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
     """Read every byte from disk and return the damaged blocks. Raises FormatError if the manifest is invalid."""
     manifest = read_manifest(Path(path))
     folder = content_folder(Path(path), manifest.generation)
+    require_inside(Path(path), folder, manifest)
     for relative, _ in dataset_files(manifest):
         drop_cached_pages(folder / relative)
     try:

@@ -36,11 +36,13 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
             folder, descriptor = _make_locked(parent)
     except DestinationError as error:
         raise DestinationError(f"{error}; or choose another folder with --scratch") from error
+    owner = os.getpid()
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
+        if os.getpid() == owner:  # not in a forked child, whose parent still uses it
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(descriptor)
 
 
 def is_scratch(folder: Path) -> bool:

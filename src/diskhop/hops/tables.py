@@ -14,6 +14,7 @@ rows are zeros. A *block* is the range of the file that one tile occupies. Table
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from diskhop._native import page_sums
+from diskhop.config.train import TABLE_DTYPES
 from diskhop.dataset.encoding import row_bytes
+from diskhop.dataset.fields import TYPE_NAME
 from diskhop.dataset.files import check_length, map_array
+from diskhop.dataset.manifest import MOST_COLUMNS, MOST_COUNT
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.errors import ConfigError, FormatError
 from diskhop.io.manifests import encode_manifest, read_manifest
@@ -268,25 +272,10 @@ def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
     Raises ReadError, FormatError if the folder is damaged, ConfigError if the dataset has changed since.
     """
     content = read_manifest(path / TABLES_FILE, VERSION, "hop tables", _REMEDY)
-    shape = TableShape(**content["shape"])
-    num_rows = shape.num_rows
-    ids = _open_numbers(path / IDS_FILE, num_rows, content["ids_checksum"])
-    positions = ids
-    if content["positions"] != BY_IDS:
-        positions = _open_numbers(path / POSITIONS_FILE, num_rows, content["positions_checksum"])
-    rows = _open_numbers(path / ROWS_FILE, num_rows, content["rows_checksum"])
-    tables = HopTables(
-        path=path,
-        dataset_hash=content["dataset_hash"],
-        operators=tuple(TableOperator(**operator) for operator in content["operators"]),
-        hops=content["hops"],
-        shape=shape,
-        files=tuple(TableFile(**file) for file in content["files"]),
-        num_nodes=content["num_nodes"],
-        rows=None if rows is None else NodeRows(rows),
-        ids=None if ids is None else SourceIds(ids),
-        positions=positions,
-    )
+    try:
+        tables = _parse_tables(path, content)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{path / TABLES_FILE}: is not a manifest of hop tables ({error!r}); {_REMEDY}") from error
     if dataset_hash is not None and tables.dataset_hash != dataset_hash:
         raise ConfigError(
             f"{path}: was built from another version of the dataset (hash {tables.dataset_hash}, now {dataset_hash}); "
@@ -295,6 +284,52 @@ def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
     for file in tables.files:
         check_length(path / file.name, file.num_bytes)
     return tables
+
+
+def _parse_tables(path: Path, content: dict[str, Any]) -> HopTables:
+    """Check the content of tables.json and open the arrays that it names. Whoever wrote it computed its checksum."""
+    shape = TableShape(**content["shape"])
+    files = tuple(TableFile(**file) for file in content["files"])
+    for name, count, least, most in (
+        ("num_rows", shape.num_rows, 0, MOST_COUNT),
+        ("num_nodes", content["num_nodes"], 0, MOST_COUNT),
+        ("hops", content["hops"], 0, MOST_COLUMNS),
+        ("dim", shape.dim, 1, MOST_COLUMNS),
+        ("tile_columns", shape.tile_columns, 1, MOST_COLUMNS),
+    ):
+        if type(count) is not int or not least <= count <= most:
+            raise _invalid(path, name, f"a whole number from {least} to {most}", count)
+    if shape.dtype not in TABLE_DTYPES:
+        raise _invalid(path, "dtype", f"one of {', '.join(TABLE_DTYPES)}", shape.dtype)
+    if not files:
+        raise _invalid(path, "files", "at least one", 0)
+    for file in files:
+        if not isinstance(file.name, str) or not TYPE_NAME.fullmatch(file.name):
+            raise _invalid(path, "files", "names of files in the folder", file.name)
+        if file.num_bytes != shape.num_bytes:
+            raise _invalid(path, file.name, f"of {shape.num_bytes} bytes, as its shape says", file.num_bytes)
+    num_rows = shape.num_rows
+    ids = _open_numbers(path / IDS_FILE, num_rows, content["ids_checksum"])
+    positions = ids
+    if content["positions"] != BY_IDS:
+        positions = _open_numbers(path / POSITIONS_FILE, num_rows, content["positions_checksum"])
+    rows = _open_numbers(path / ROWS_FILE, num_rows, content["rows_checksum"])
+    return HopTables(
+        path=path,
+        dataset_hash=content["dataset_hash"],
+        operators=tuple(TableOperator(**operator) for operator in content["operators"]),
+        hops=content["hops"],
+        shape=shape,
+        files=files,
+        num_nodes=content["num_nodes"],
+        rows=None if rows is None else NodeRows(rows),
+        ids=None if ids is None else SourceIds(ids),
+        positions=positions,
+    )
+
+
+def _invalid(path: Path, name: str, rule: str, value: object) -> FormatError:
+    return FormatError(f"{path / TABLES_FILE}: {name} must be {rule}, got {reprlib.repr(value)}; {_REMEDY}")
 
 
 def _open_numbers(path: Path, num_rows: int, checksum: str | None) -> NDArray[np.int64] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from numpy.typing import NDArray
 from diskhop.dataset.name_lines import escape_plain
 from diskhop.errors import SourceError
 from diskhop.importing.source_file import source_errors
+from diskhop.importing.text.packing import unpacked
+from diskhop.importing.text.streams import damage_errors
 
 
 def name_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
@@ -23,10 +24,10 @@ def name_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
     num_lines = 0
     last = b"\n"
     with contextlib.ExitStack() as opened:
-        with source_errors(where):
-            file = opened.enter_context(gzip.GzipFile(path))
+        with source_errors(where), damage_errors(path):
+            file = opened.enter_context(unpacked(path.open("rb"), "gzip", path))
         while True:
-            with source_errors(where):
+            with source_errors(where), damage_errors(path, num_lines):
                 block = file.read(1 << 20)
                 decoder.decode(block, final=not block)
             if not block:

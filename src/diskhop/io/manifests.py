@@ -26,7 +26,7 @@ def read_manifest(path: Path, version: int, what: str, remedy: str) -> dict[str,
         content = json.loads(path.read_bytes())
     except OSError as error:
         raise ReadError(f"{path}: cannot be read: {error.strerror}; give the folder of {what}") from error
-    except ValueError:
+    except (ValueError, RecursionError):
         raise FormatError(f"{path}: is damaged (not JSON); {remedy}") from None
     if not isinstance(content, dict) or content.get("version") != version:
         raise FormatError(f"{path}: is not a manifest of {what} of version {version}; {remedy}")

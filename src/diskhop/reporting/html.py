@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import unicodedata
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -16,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from diskhop.budget import format_bytes
+from diskhop.display import visible_text
 from diskhop.errors import ConfigError
 from diskhop.io.destinations import new_file, require_new_file
 from diskhop.reporting.figures import Figure
@@ -53,16 +53,7 @@ def plotly_for(*groups: Any) -> str:
 
 def visible(value: Any) -> Any:
     """Return a text whose control characters and marks of direction are spelt out; others unchanged."""
-    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
-        return value
-    return "".join(_spelt(each) for each in value)
-
-
-def _spelt(character: str) -> str:
-    # Cc: control, Cf: format, such as marks of direction, Cs: half of a pair, Zl and Zp: ends of lines and paragraphs.
-    if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return character
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character, f"\\u{ord(character):04x}")
+    return visible_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @cache

@@ -14,6 +14,7 @@ from typing import Any
 from diskhop.plans import RunPlan
 from diskhop.runs.choices import Choice
 from diskhop.runs.patience import IsBetter, is_out_of_patience
+from diskhop.runtime.process import ends_in_child
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,47 +85,58 @@ class Callback:
 
 
 class Callbacks(Callback):
-    """Several callbacks as one; training ends when any of them says so."""
+    """Several callbacks as one; training ends when any of them says so.
+
+    A process that a callback forks does not come back to the run.
+    """
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._callbacks = callbacks
 
+    @ends_in_child()
     def configured(self, config: Any, choices: Sequence[Choice]) -> None:
         """See Callback."""
         for callback in self._callbacks:
             callback.configured(config, choices)
 
+    @ends_in_child()
     def planned(self, plan: RunPlan) -> None:
         """See Callback."""
         for callback in self._callbacks:
             callback.planned(plan)
 
+    @ends_in_child()
     def announced(self, text: str) -> None:
         """See Callback."""
         for callback in self._callbacks:
             callback.announced(text)
 
+    @ends_in_child()
     def prepared(self, stage: str, done: int, total: int) -> None:
         """See Callback."""
         for callback in self._callbacks:
             callback.prepared(stage, done, total)
 
+    @ends_in_child()
     def batch_done(self, progress: BatchProgress) -> None:
         """See Callback."""
         for callback in self._callbacks:
             callback.batch_done(progress)
 
+    @ends_in_child()
     def epoch_done(self, record: dict[str, Any]) -> bool:
         """See Callback."""
         # All of them, before any ends the run.
         answers = [callback.epoch_done(record) for callback in self._callbacks]
         return any(answers)
 
+    @ends_in_child()
     def finished(self, result: Mapping[str, Any]) -> None:
         """See Callback."""
         for callback in self._callbacks:
             callback.finished(result)
 
+    @ends_in_child()
     def failed(self, error: BaseException) -> None:
         """See Callback. What goes wrong in a callback becomes a note of the run's error."""
         for callback in self._callbacks:

@@ -28,13 +28,14 @@ from diskhop.config.options import (
 )
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
-from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
+from diskhop.io.atomic import Injector, announce, destination_errors, make_directories, write_file
 from diskhop.io.locks import lock_made_directory
 from diskhop.plans import RunPlan
 from diskhop.run_files import (
     CHECKPOINT_FILE,
     COMMANDS,
     CONFIG_FILE,
+    KEPT_CHECKPOINT,
     METRICS_FILE,
     MODEL_FILE,
     PLAN_FILE,
@@ -148,6 +149,30 @@ class ModelFolder(RunFolder[TrainingState]):
 
     def _write_state(self, state: TrainingState) -> None:
         save_state(self.path / CHECKPOINT_FILE, state, self._injector)
+
+    def keep_epoch(self, state: TrainingState, count: int) -> None:
+        """Keep the checkpoint of an epoch that was committed under its own name, and of all these the last `count`.
+
+        Those of later epochs are from before the run was resumed at an earlier one, and are removed, too. A count of 1
+        keeps none but the checkpoint itself.
+        """
+        kept = self.path / KEPT_CHECKPOINT.format(state.epoch)
+        with destination_errors(kept):
+            kept.unlink(missing_ok=True)
+            if count > 1:
+                self._give_name(kept, state)
+            for path in self.path.glob(KEPT_CHECKPOINT.format("*")):
+                number = path.stem.partition("-")[2]
+                if number.isdecimal() and not state.epoch - count < int(number) <= state.epoch:
+                    path.unlink()
+
+    def _give_name(self, kept: Path, state: TrainingState) -> None:
+        """Give the checkpoint a second name, which stays when another one takes the first."""
+        announce(self._injector, "rename", kept)
+        try:
+            kept.hardlink_to(self.path / CHECKPOINT_FILE)
+        except OSError:  # a file system without hard links, or a full disk, which then says so
+            save_state(kept, state, self._injector)
 
     def write_schema(self, schema: Schema) -> None:
         """Write what the model will expect of other datasets."""

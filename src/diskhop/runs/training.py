@@ -200,6 +200,7 @@ class _Epochs:
             state = _advance(state, self.trainer, record, self.config.metric)
             if self.folder is not None:
                 self.folder.commit(state)
+                self.folder.keep_epoch(state, self.config.keep)
             drop_rows(self.trainer.model, [state.model, state.best_model])
             is_over = self.context.group.first(partial(callback.epoch_done, record))
         return state
@@ -285,9 +286,14 @@ def _begin(
 
 
 def _require_rows_in_memory(job: TrainingJob, context: RunContext, model: nn.Module) -> None:
-    """Refuse learned rows on disk in several processes, each of which would need the others' at every step."""
+    """Refuse learned rows on disk where they would be in use twice: by several processes, or by kept checkpoints."""
     layouts = {rows.name: rows.layout for rows in find_stored_rows(model).values()}
     ranks = context.group.ranks
+    if layouts and job.config.keep > 1:
+        raise ConfigError(
+            f"--keep {job.config.keep} has no effect with learned features on disk, as those of {', '.join(layouts)}: "
+            "earlier checkpoints would need earlier rows; use --keep 1"
+        )
     if not layouts or ranks.count == 1:
         return
     least_bytes = ranks.local_count * memory_for_rows(layouts, is_summed=True)

@@ -9,12 +9,18 @@ import ctypes
 import os
 import platform
 import signal
+import sys
+import traceback
 import weakref
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from diskhop.errors import ConfigError
 
 _PR_SET_PDEATHSIG = 1
+
+_OwnerT = TypeVar("_OwnerT")
 
 _owned: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -48,6 +54,47 @@ def work_in(folder: str) -> None:
         ) from error
 
 
+@contextmanager
+def ends_in_child() -> Iterator[None]:
+    """End a process that is forked off within the context instead of leaving it: use it around functions of users.
+
+    The caller's threads, locks and files are the parent's. A child that went on would write the parent's files, remove
+    its scratch files, or wait for its threads.
+    """
+    parent = os.getpid()
+    try:
+        yield
+    except BaseException as error:
+        if os.getpid() != parent:
+            _end_child(parent, error)
+        raise
+    if os.getpid() != parent:
+        _end_child(parent, None)
+
+
+def _end_child(parent: int, error: BaseException | None) -> None:
+    """End this process with the exit code of sys.exit(), or with 1 and what went wrong."""
+    code = 1
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        traceback.print_exception(error)
+    else:
+        sys.stderr.write(
+            f"diskhop: process {os.getpid()} was forked from process {parent} and cannot continue its work; end it "
+            "with os._exit(0) where it was forked\n"
+        )
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+def keep_after_fork(owner: _OwnerT) -> _OwnerT:
+    """Never free an object in a forked child, where that would wait for threads of the parent. Returns it."""
+    _owned.add(owner)
+    return owner
+
+
 class OwnerProcess:
     """The process that made an object. In a forked child, the object can neither work nor be freed.
 
@@ -58,7 +105,7 @@ class OwnerProcess:
     def __init__(self, owner: Any, what: str) -> None:
         self._pid = os.getpid()
         self._what = what
-        _owned.add(owner)
+        keep_after_fork(owner)
 
     @property
     def is_here(self) -> bool:

@@ -32,6 +32,7 @@ from diskhop.dataset.type_map import TypeMap
 from diskhop.errors import FormatError
 from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_PER_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
+from diskhop.runtime.process import keep_after_fork
 from diskhop.sampling.columns import MAX_READ_BYTES, SCAN_BYTES, Columns, open_columns
 from diskhop.sampling.topology import Indices, SamplerOptions, Topology, index_dtype_of, native_types, open_indptr
 from diskhop.sampling.whole_files import check_length
@@ -164,6 +165,7 @@ def open_cached_topology(
             STAGING_BYTES,
             pool,
         )
+        keep_after_fork(scan)
 
         def load(content: NDArray[np.uint8], part: Part) -> None:
             _load_lists(indptr, blocks, scan, content.view(dtype), part)

@@ -20,6 +20,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import ColumnFile, EdgeSet
 from diskhop.dataset.node_set import NodeSet
 from diskhop.errors import ConfigError
+from diskhop.runtime.process import keep_after_fork
 from diskhop.sampling.whole_files import check_length, open_bytes
 from diskhop.system.memory import buffer_bytes
 from diskhop.system.resident import ResidentMemory
@@ -190,7 +191,7 @@ def open_columns(
 
 def _open_scan(file: ColumnFile, engine: Engine, pool: BufferPool, max_gap_bytes: int) -> SharedScan:
     width = file.dtype.itemsize
-    return SharedScan(
+    scan = SharedScan(
         engine,
         File(str(file.path), "read"),
         file.num_values,
@@ -201,6 +202,7 @@ def _open_scan(file: ColumnFile, engine: Engine, pool: BufferPool, max_gap_bytes
         SCAN_BYTES,
         pool,
     )
+    return keep_after_fork(scan)
 
 
 def check_weights(files: Iterable[ColumnFile], engine: Engine, budget: Budget) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from diskhop._native import ScanTicket, SharedScan
 from diskhop.counters import FetchCounts
 from diskhop.protocols import Bytes, MakeRoom, NodeIds, Rows, RowSegment, SampledBatch, Table
+from diskhop.runtime.process import keep_after_fork
 from diskhop.stores.resources import StoreResources, empty_rows, open_reader, whole_rows
 from diskhop.system.memory import buffer_bytes
 
@@ -70,7 +71,7 @@ class RowScan:
     def __init__(self, table: Table, resources: StoreResources) -> None:
         self._row_bytes = table.row_bytes
         self._resources = resources
-        self._scan = open_reader(SharedScan, table, resources, resources.max_gap_bytes)
+        self._scan = keep_after_fork(open_reader(SharedScan, table, resources, resources.max_gap_bytes))
 
     def begin(self, ids: NodeIds, found: Found, make_room: MakeRoom, also_bytes: int = 0) -> ScannedBatch:
         """Start reading the missing rows. also_bytes: bytes that the caller keeps for the batch."""

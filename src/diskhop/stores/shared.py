@@ -18,6 +18,7 @@ from diskhop.counters import FetchCounts
 from diskhop.errors import BudgetError
 from diskhop.plans import Prediction, StoreShare
 from diskhop.protocols import MakeRoom, Rows, RowSegment, SampledBatch, Table
+from diskhop.runtime.process import keep_after_fork
 from diskhop.stores.costs import Scenario, predict_epoch
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.misses import least_recently_used, lent_seconds
@@ -50,8 +51,8 @@ class SharedStore:
         self._memory_bytes = resources.memory_bytes
         # A pool of its own, because the slots stay while batches come and go.
         self._rows = empty_rows(BufferPool(0), resources.share.buffer_rows, table.row_bytes)
-        self._scan = open_reader(SharedScan, table, resources, resources.max_gap_bytes)
-        self._buffer = FeatureBuffer(self._scan, self._rows, resources.share.cache_rows)
+        self._scan = keep_after_fork(open_reader(SharedScan, table, resources, resources.max_gap_bytes))
+        self._buffer = keep_after_fork(FeatureBuffer(self._scan, self._rows, resources.share.cache_rows))
 
     @property
     def totals(self) -> tuple[int, int, int]:

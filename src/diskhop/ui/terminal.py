@@ -17,6 +17,7 @@ from diskhop.plans import RunPlan
 from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.choices import Choice
 from diskhop.system.memory import resident_bytes
+from diskhop.ui.console import SafeConsole
 from diskhop.ui.progress import MinuteLines, StageProgress, draws_bars
 from diskhop.ui.table import plan_choices, table_lines
 from diskhop.ui.tensorboard import TensorBoardCallback
@@ -35,7 +36,7 @@ class TerminalCallback(Callback):
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        console = console or Console(stderr=True, soft_wrap=True, highlight=False)
+        console = console or SafeConsole(stderr=True, soft_wrap=True, highlight=False)
         self._console = console
         self._lines = MinuteLines(console)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))

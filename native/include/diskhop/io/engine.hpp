@@ -39,6 +39,7 @@ using Ticket = std::uint64_t;
 /// direct. Interrupted and refused ones (EINTR, EAGAIN, and ECANCELED or EFAULT from io_uring when the submitting
 /// thread has exited) are retried up to max_tries times without progress, then they fail. Threading: any number of
 /// callers; any thread may wait for a ticket. Lifetime: the destructor drops queued ops and waits for those in flight.
+/// In a forked child every call that transfers throws ForkedError, and the destructor does nothing.
 class Engine {
  public:
   virtual ~Engine() = default;

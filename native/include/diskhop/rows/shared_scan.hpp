@@ -11,6 +11,7 @@
 #include <span>
 #include <thread>
 
+#include "diskhop/base/owner_process.hpp"
 #include "diskhop/rows/rows.hpp"
 
 namespace diskhop {
@@ -40,6 +41,7 @@ class Arrivals {
 ///
 /// Memory: staging_bytes from `pool` for its lifetime, 12 bytes per row of a request in flight, and 32 more in join()
 /// for ids that do not ascend. Threading: any number of callers; close() from one; the destructor after all others.
+/// In a forked child join() throws ForkedError and close() does nothing; the object must not be destroyed there.
 class SharedScan {
  public:
   class Request;
@@ -82,6 +84,7 @@ class SharedScan {
   std::size_t num_watching_ = 0;  // callers that wait for rows to arrive
   std::list<std::shared_ptr<Request>> joining_;
   bool is_closing_ = false;
+  const OwnerProcess process_{"scan"};
   std::thread thread_;
 };
 

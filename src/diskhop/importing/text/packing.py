@@ -16,9 +16,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from diskhop.budget import format_bytes
 from diskhop.errors import SourceError
 
 _MAGIC_BYTES = 16
@@ -30,6 +32,8 @@ _RATIO_BYTES = 1 << 20
 _PACKED_SAMPLE_BYTES = 1 << 18
 # zlib's code for data in gzip format.
 _GZIP_BITS = 31
+# Content may be longer than its estimate, which is from the file's start, by this factor and these bytes.
+_MOST_TIMES, _MOST_MORE_BYTES = 10, 64 << 20
 
 
 class DamageError(Exception):
@@ -145,11 +149,16 @@ def inner_name(path: Path) -> str:
 
 
 class _Unpacked(io.RawIOBase):
-    """Content of a compressed file. Raises DamageError where it is damaged. Closes the file."""
+    """Content of a compressed file, which is closed with it. Raises DamageError where it is damaged, or far too long.
 
-    def __init__(self, file: BinaryIO, packing: Packing) -> None:
+    estimate: returns the estimated length of the content.
+    """
+
+    def __init__(self, file: BinaryIO, packing: Packing, estimate: Callable[[], int]) -> None:
         self._file = file
         self._packing = packing
+        self._estimate = estimate
+        self._num_bytes, self._most_bytes = 0, _MOST_MORE_BYTES
         self._content: Any = None
 
     def readable(self) -> bool:
@@ -160,8 +169,21 @@ class _Unpacked(io.RawIOBase):
             if self._content is None:
                 self._content = self._packing.unpack(self._file)
             block = self._content.read1(min(len(buffer), _READ_BYTES))
+        self._num_bytes += len(block)
+        if self._num_bytes > self._most_bytes:
+            self._require_expected()
         buffer[: len(block)] = block
         return len(block)
+
+    def _require_expected(self) -> None:
+        """Stop what would fill the disk: a file of zeros is a thousandth of its length when it is compressed."""
+        estimate = self._estimate()
+        self._most_bytes = _MOST_TIMES * estimate + _MOST_MORE_BYTES
+        if self._num_bytes > self._most_bytes:
+            raise DamageError(
+                f"{self._packing.name} content must be about as long as its start promises, got more than "
+                f"{format_bytes(self._most_bytes)} for {format_bytes(estimate)}; unpack it yourself if it is right"
+            )
 
     def close(self) -> None:
         if not self.closed:
@@ -189,7 +211,8 @@ def unpacked(file: BinaryIO, packing: str, path: Path) -> io.BufferedReader[Any]
 
     Raises SourceError for an archive of several files; reading raises DamageError.
     """
-    stream: io.BufferedReader[Any] = io.BufferedReader(_Unpacked(file, PACKINGS[packing]), _READ_BYTES)
+    content = _Unpacked(file, PACKINGS[packing], partial(unpacked_bytes, path, packing))
+    stream: io.BufferedReader[Any] = io.BufferedReader(content, _READ_BYTES)
     try:
         start = stream.peek(_TAR_OFFSET + len(_TAR))
     except BaseException:
