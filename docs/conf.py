@@ -16,6 +16,7 @@ html_title = "diskhop"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_copyright = False
 highlight_language = "none"
 myst_heading_anchors = 4
 # Signatures: one argument per line where they are long. Shapes and units are in the text, types in the source.

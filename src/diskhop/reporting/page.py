@@ -73,7 +73,7 @@ def render(records: Sequence[RunRecord], predictions: Sequence[PredictionRecord]
     ]
     return render_page(
         "report.html",
-        title=", ".join([*names, *of_predictions]),
+        title=", ".join([*(group.name for group in groups), *of_predictions]),
         overview=[_overview(record, name) for record, name in zip(records, names, strict=True)],
         comparison=comparison_table(groups),
         courses=courses,

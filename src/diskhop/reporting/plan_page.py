@@ -57,9 +57,7 @@ def _ranking_page(path: Path | str, ranking: Ranking[Any]) -> str:
     chosen = ranking.options[0]
     predicted = [(option.name, option.predicted) for option in ranking.options if option.predicted is not None]
     memory = _Memory(best.memory_bytes, best.reserved, best.shared, best.num_processes)
-    reasons = {option.name: option.reason for option in ranking.options}
-    rows = [[*row, reasons[row[0]]] for row in ranking.rows()]
-    refused = [[option.name, option.reason] for option in ranking.options if option.plan is None]
+    reasons = [[option.name, option.reason] for option in ranking.options]
     return _page(
         f"Plan for {_name(path)}",
         {
@@ -72,10 +70,10 @@ def _ranking_page(path: Path | str, ranking: Ranking[Any]) -> str:
         [
             (
                 "Options",
-                "predicted, nothing was trained; the one that is chosen first",
-                Table([*OPTION_COLUMNS, "why"], rows),
+                "predicted, nothing was trained; the chosen one first",
+                Table(OPTION_COLUMNS, list(ranking.rows())),
             ),
-            ("Options that cannot run", "", Table(["option", "why not"], refused)),
+            ("Reasons", "why an option is taken, is not taken, or cannot run", Table(["option", "why"], reasons)),
         ],
         [
             _bars("Time of an epoch", "predicted; disk and CPU overlap", "seconds", _SECONDS, predicted),
@@ -139,12 +137,16 @@ def _memory_table(memory: _Memory) -> Listing:
     whose = dict.fromkeys(memory.parts, f"each of {memory.num_processes} processes" if memory.num_processes > 1 else "")
     whose |= dict.fromkeys(memory.shared, "one copy for all processes")
     rows = [
-        [name, format_bytes(each), f"{each / memory.budget:.1%}", whose[name]] for name, each in memory.parts.items()
+        [name, format_bytes(each), _share(each / memory.budget), whose[name]] for name, each in memory.parts.items()
     ]
     columns = ["reserved for", "bytes", "share of the budget", "whose"]
     if memory.num_processes == 1:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     return f"Memory: budget of {format_bytes(memory.budget)}", "of the chosen option", Table(columns, rows)
+
+
+def _share(part: float) -> str:
+    return "under 0.1%" if part < 0.001 else f"{part:.1%}"
 
 
 def _memory_figure(memory: _Memory) -> Figure | None:
@@ -154,9 +156,10 @@ def _memory_figure(memory: _Memory) -> Figure | None:
         return None
     shown = dict(list(parts.items())[:_MOST_BARS])
     left = memory.budget - sum(parts.values())
-    names, values = [*shown], [*shown.values()]
-    colors = [BLUE] * len(shown)
-    if left > 0:
+    note = f"the division of the budget; {format_bytes(left)} of it are not reserved"
+    names, values, colors = [*shown], [*shown.values()], [BLUE] * len(shown)
+    # A large rest would press the others flat.
+    if 0 < left < 3 * values[0]:
         names, values, colors = [*names, "not reserved"], [*values, left], [*colors, GRAY]
     bars = {"type": "bar", "orientation": "h", "x": values, "y": names, "marker": {"color": colors}}
     layout = {
@@ -164,7 +167,7 @@ def _memory_figure(memory: _Memory) -> Figure | None:
         "yaxis": {"title": "", "type": "category", "autorange": "reversed"},
         "height": 110 + 24 * len(names),
     }
-    return Figure("Memory", "the division of the budget", [bars], layout)
+    return Figure("Memory", note, [bars], layout)
 
 
 class _Part(NamedTuple):
