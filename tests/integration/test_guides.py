@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import tempfile
-import threading
-from multiprocessing.connection import Client, Listener
 from pathlib import Path
 
 import pytest
 
 from diskhop.cli import run
 from tests.runs import small_graph
+from tests.scripts import run_script
 
 ROOT = Path(__file__).parents[2]
 # The index lists the others.
@@ -50,48 +45,6 @@ def test_python_blocks_run(page: Path, folder: Path, monkeypatch: pytest.MonkeyP
         exec(compile(block, str(page), "exec"), names)
 
 
-# A command `diskhop` that has its words done by a listening process, and prints and exits as that one did.
-CLIENT = """#!{python} -SE
-import os, sys
-from multiprocessing.connection import Client
-with Client({address!r}) as process:
-    process.send(sys.argv[1:])
-    code, out, err = process.recv()
-sys.stdout.write(out)
-sys.stderr.write(err)
-sys.exit(code)
-"""
-
-
-def run_script(command: list[str], capsys: pytest.CaptureFixture[str]) -> int:
-    """Run a script whose commands `diskhop` are run here: each process of its own would import PyTorch again."""
-    with tempfile.TemporaryDirectory() as bin_folder:
-        address = f"{bin_folder}/socket"
-        client = Path(bin_folder) / "diskhop"
-        client.write_text(CLIENT.format(python=sys.executable, address=address))
-        client.chmod(0o755)
-        environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
-        with Listener(address) as listener, subprocess.Popen(command, env=environment) as script:
-
-            def say_that_it_ended() -> None:
-                script.wait()
-                Client(address).close()
-
-            ended = threading.Thread(target=say_that_it_ended)
-            ended.start()
-            while True:
-                with listener.accept() as connection:
-                    try:
-                        words = connection.recv()
-                    except EOFError:
-                        break
-                    capsys.readouterr()
-                    code = run(words)
-                    connection.send((code, *capsys.readouterr()))
-            ended.join()
-    return script.returncode
-
-
 def test_the_nightly_script_runs(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,7 +58,7 @@ def test_the_nightly_script_runs(
     monkeypatch.chdir(tmp_path)
 
     def night() -> int:
-        return run_script(["bash", "nightly.sh", "export"], capsys)
+        return run_script(["bash", "nightly.sh", "export"], capsys).returncode
 
     assert night() == 0, (tmp_path / "predict.log").read_text()
     assert (tmp_path / "predictions" / "_SUCCESS").exists()
