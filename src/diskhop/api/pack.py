@@ -27,7 +27,7 @@ _WITH_SAMPLES = {
 }
 
 
-@takes_words(SampledConfig)
+@takes_words(SampledConfig, without=("total_memory_bytes",))
 def pack(
     dataset: Dataset | Path | str,
     *,

@@ -210,6 +210,17 @@ class TrainConfig(LearningConfig):
         metavar="SIZE",
         shown="half of the free memory",
     )
+    total_memory_bytes: int = option(
+        0,
+        help="Memory of the whole process, as 4GB: the budget is what predicted overhead leaves of it.",
+        rule=between(0, MOST_BYTES, 4 * 10**9),
+        flag="--total-memory",
+        parse=parse_bytes,
+        metavar="SIZE",
+        shown="what this process may use",
+        may_change=True,
+        before=0,
+    )
     disk_bytes: int = option(
         0,
         help="Disk space for derived files, as 100GB. Given, it also lets training pack all epochs ahead.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,12 +12,14 @@ from diskhop.batches.sizes import HEADROOM, BatchSizes
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
-from diskhop.protocols import NodeIds
+from diskhop.protocols import NodeIds, Purpose, SampledBatch, Sampler
 from diskhop.sampling.samplers import lists_of, open_sampler
 from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
 
 _MEASURED_BATCHES = 5
+# A small batch has one seed of this many.
+SMALL = 16
 
 
 def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -> BatchSizes:
@@ -24,22 +27,16 @@ def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -
     most_block_bytes = most_record_bytes = most_nodes = most_hop_bytes = workspace_bytes = 0
     repeats_nodes = False
     most_ids: NodeIds = np.empty(0, np.int64)
-    # Mapped, since nothing is reserved yet; the OS may keep the pages it touches.
-    engine = open_engine("threads", 1).engine
-    files = lists_of(dataset, [seed_set.sampler for seed_set in seed_sets])
-    with open_topology(files, "mapped", engine, Budget(1)) as topology:
-        for seed_set in seed_sets:
-            sampler = open_sampler(topology, seed_set.sampler, seed)
-            for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
-                batch = sampler.sample(seeds.rows, purpose=seed_set.purpose, epoch=0, number=number, times=seeds.times)
-                most_block_bytes = max(most_block_bytes, batch.num_bytes + batch.repeating_bytes)
-                most_nodes = max(most_nodes, batch.num_nodes)
-                repeats_nodes |= batch.distinct is not None
-                record = describe_batch(batch, topology.num_nodes)
-                most_record_bytes = max(most_record_bytes, record.num_bytes)
-                most_ids = max(most_ids, batch.row_ids, key=len)
-            most_hop_bytes = max(most_hop_bytes, sampler.reading_bytes)
-            workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
+    for _, sampler, batches in _sample_some(dataset, seed_sets, seed):
+        for batch in batches:
+            most_block_bytes = max(most_block_bytes, batch.num_bytes + batch.repeating_bytes)
+            most_nodes = max(most_nodes, batch.num_nodes)
+            repeats_nodes |= batch.distinct is not None
+            record = describe_batch(batch, dataset.num_nodes)
+            most_record_bytes = max(most_record_bytes, record.num_bytes)
+            most_ids = max(most_ids, batch.row_ids, key=len)
+        most_hop_bytes = max(most_hop_bytes, sampler.reading_bytes)
+        workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
     return BatchSizes(
         block_bytes=int(most_block_bytes * HEADROOM),
         record_bytes=int(most_record_bytes * HEADROOM),
@@ -50,3 +47,42 @@ def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -
         workspace_bytes=int(workspace_bytes * HEADROOM),
         repeats_nodes=repeats_nodes,
     )
+
+
+class Probe(NamedTuple):
+    """A large batch of a pass, and a small one that shows what the large one will take."""
+
+    purpose: Purpose
+    small: SampledBatch
+    large: SampledBatch
+
+
+def sample_probes(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -> list[Probe]:
+    """Return the largest batch of each seed set, of those that measure_batches() samples, and a small one."""
+    probes = []
+    for seed_set, sampler, batches in _sample_some(dataset, seed_sets, seed):
+        large = max(batches, key=lambda batch: batch.num_bytes)
+        seeds = seed_set.typical_batch(0)
+        count = max(1, len(seeds.rows) // SMALL)
+        times = None if seeds.times is None else seeds.times[:count]
+        small = sampler.sample(seeds.rows[:count], purpose=seed_set.purpose, epoch=0, number=0, times=times)
+        probes.append(Probe(seed_set.purpose, small, large))
+    return probes
+
+
+def _sample_some(
+    dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int
+) -> Iterator[tuple[SeedSet, Sampler, Iterator[SampledBatch]]]:
+    """Yield each seed set with its sampler and a few batches."""
+    # Mapped, since nothing is reserved yet; the OS may keep the pages it touches.
+    engine = open_engine("threads", 1).engine
+    files = lists_of(dataset, [seed_set.sampler for seed_set in seed_sets])
+    with open_topology(files, "mapped", engine, Budget(1)) as topology:
+        for seed_set in seed_sets:
+            sampler = open_sampler(topology, seed_set.sampler, seed)
+            yield seed_set, sampler, _batches_of(seed_set, sampler)
+
+
+def _batches_of(seed_set: SeedSet, sampler: Sampler) -> Iterator[SampledBatch]:
+    for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
+        yield sampler.sample(seeds.rows, purpose=seed_set.purpose, epoch=0, number=number, times=seeds.times)

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from diskhop.config.options import read_toml, require_known
 from diskhop.config.sampler import NEIGHBOR, recounted_options
+from diskhop.system.memory import default_memory_bytes
 
 ConfigT = TypeVar("ConfigT")
 TaskT = TypeVar("TaskT")
@@ -66,6 +67,11 @@ class Choices:
             self.complete[name] = value
             self.made.append(Choice(name, _show(value) if shown is None else shown, why))
         return self.complete[name]
+
+
+def presumed_memory(given: Mapping[str, Any]) -> int:
+    """Return the memory budget of options before the overhead of their run is predicted; see runs/total_memory.py."""
+    return int(given.get("memory_bytes") or given.get("total_memory_bytes") or default_memory_bytes())
 
 
 def list_presets(folder: Path) -> list[str]:

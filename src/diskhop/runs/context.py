@@ -10,6 +10,7 @@ from typing import Any
 from diskhop._native import Engine
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.atomic import Injector
+from diskhop.planning.overhead import Overhead
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.distributed import Group
 
@@ -26,6 +27,7 @@ class RunContext:
     engine: moves partitions; None opens the configured one.
     group: the ranks that run it together. `out` and `callback` are those of rank 0.
     tuning: the entry of result.json about the search that chose options; None without one.
+    overhead: predicted memory besides graph data; None where nothing was predicted.
     executor, workers: where the tasks of a run of embeddings run, as --executor; see runtime/executors.py.
     """
 
@@ -39,3 +41,4 @@ class RunContext:
     tuning: Mapping[str, Any] | None = None
     executor: str = ""
     workers: int | None = None
+    overhead: Overhead | None = None

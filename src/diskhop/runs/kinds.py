@@ -52,6 +52,15 @@ from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import HELD_ONCE
 from diskhop.runs.shares import share_of
 from diskhop.runs.training import Trained
+from diskhop.runs.trial_steps import (
+    Trial,
+    try_hops,
+    try_links,
+    try_nodes,
+    try_typed,
+    try_typed_hops,
+    try_typed_links,
+)
 from diskhop.runs.typed.defaults import resolve_typed_config
 from diskhop.runs.typed.prepare import merged_workload, prepare_typed
 from diskhop.runs.typed_hops.defaults import resolve_typed_hop_config
@@ -59,6 +68,7 @@ from diskhop.runs.typed_hops.prepare import prepare_typed_hops, tables_along_pat
 from diskhop.runs.typed_links import prepare as typed_links
 from diskhop.runs.typed_links.defaults import resolve_typed_link_config
 from diskhop.runs.typed_links.run import SEVERAL_TYPES
+from diskhop.runtime.progress import Progress
 from diskhop.runtime.ranks import Ranks
 
 ConfigT = TypeVar("ConfigT")
@@ -75,6 +85,7 @@ class RunKind(Generic[ConfigT, TaskT, FinishedT]):
     models: the names of its models; no two kinds share one. None for a kind that is chosen by --task.
     resolve: completes options for a dataset, with a preset's if one is named.
     rank: compares the ways to run a configuration in a number of processes on one machine, without training.
+    try_steps: trains and evaluates on a batch, within a number of bytes for the process; None without a model.
     run: trains.
     """
 
@@ -84,6 +95,7 @@ class RunKind(Generic[ConfigT, TaskT, FinishedT]):
     resolve: Callable[[Dataset, Mapping[str, Any], str | None], Resolved[Any, Any]]
     rank: Callable[[Dataset, ConfigT, TaskT, int], Ranking[Any]]
     run: Callable[[RunContext, ConfigT, TaskT | None], FinishedT]
+    try_steps: Callable[[Dataset, ConfigT, TaskT, int, Progress], Trial] | None = None
 
     @property
     def command(self) -> str:
@@ -213,6 +225,7 @@ _NODE: RunKind[SampledConfig, NodeTask, Trained] = RunKind(
     resolve=resolve_config,
     rank=_rank_nodes,
     run=partial(train_nodes, NODE, prepare_sampled),
+    try_steps=try_nodes,
 )
 _HOP: RunKind[HopConfig, NodeTask, Trained] = RunKind(
     name=HOP,
@@ -221,6 +234,7 @@ _HOP: RunKind[HopConfig, NodeTask, Trained] = RunKind(
     resolve=resolve_config,
     rank=_rank_hops,
     run=partial(train_nodes, HOP, prepare_hops),
+    try_steps=try_hops,
 )
 _TYPED: RunKind[TypedConfig, NodeTask, Trained] = RunKind(
     name=TYPED,
@@ -229,6 +243,7 @@ _TYPED: RunKind[TypedConfig, NodeTask, Trained] = RunKind(
     resolve=resolve_typed_config,
     rank=_rank_typed,
     run=partial(train_nodes, TYPED, prepare_typed),
+    try_steps=try_typed,
 )
 _TYPED_HOP: RunKind[TypedHopConfig, NodeTask, Trained] = RunKind(
     name=TYPED_HOP,
@@ -237,6 +252,7 @@ _TYPED_HOP: RunKind[TypedHopConfig, NodeTask, Trained] = RunKind(
     resolve=resolve_typed_hop_config,
     rank=_rank_typed_hops,
     run=partial(train_nodes, TYPED_HOP, prepare_typed_hops),
+    try_steps=try_typed_hops,
 )
 _LINK: RunKind[LinkConfig, LinkTask, Trained] = RunKind(
     name=LINK_RUN,
@@ -245,6 +261,7 @@ _LINK: RunKind[LinkConfig, LinkTask, Trained] = RunKind(
     resolve=resolve_link_config,
     rank=_rank_links,
     run=partial(train_links, ONE_TYPE),
+    try_steps=try_links,
 )
 _TYPED_LINK: RunKind[TypedLinkConfig, LinkTask, Trained] = RunKind(
     name=TYPED_LINK,
@@ -253,6 +270,7 @@ _TYPED_LINK: RunKind[TypedLinkConfig, LinkTask, Trained] = RunKind(
     resolve=resolve_typed_link_config,
     rank=_rank_typed_links,
     run=partial(train_links, SEVERAL_TYPES),
+    try_steps=try_typed_links,
 )
 _EMBEDDING: RunKind[EmbedConfig, None, Embedded] = RunKind(
     name=EMBEDDING,

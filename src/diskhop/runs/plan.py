@@ -10,6 +10,7 @@ from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.planning.options import Ranking
 from diskhop.runs.kinds import find_kind, kind_of
+from diskhop.runs.total_memory import fit_memory
 
 
 def plan_run(
@@ -17,6 +18,7 @@ def plan_run(
     *,
     preset: str | None = None,
     memory: int | str | None = None,
+    total_memory: int | str | None = None,
     cache: int | str | None = None,
     neighbor_cache: int | str | None = None,
     disk: int | str | None = None,
@@ -31,9 +33,9 @@ def plan_run(
     Measures the disk, once for each, and the model on a few batches. Raises ConfigError; BudgetError where no way fits.
     """
     require(processes >= 1, "processes", "at least 1", processes, "for example --processes 2")
-    options.update(
-        parse_sizes(memory=memory, cache=cache, neighbor_cache=neighbor_cache, disk=disk, device_memory=device_memory)
-    )
+    options.update(parse_sizes(memory=memory, total_memory=total_memory, cache=cache, neighbor_cache=neighbor_cache))
+    options.update(parse_sizes(disk=disk, device_memory=device_memory))
     opened = as_dataset(dataset)
-    resolved = find_kind(options.get("model"), options.get("task"), opened).resolve(opened, options, preset)
+    kind = find_kind(options.get("model"), options.get("task"), opened)
+    resolved, _ = fit_memory(kind, opened, kind.resolve(opened, options, preset), processes)
     return kind_of(resolved.config).rank(opened, resolved.config, resolved.task, processes)

@@ -14,6 +14,7 @@ from diskhop.system.memory import SharedPages, resident_bytes, shared_pages
 
 if TYPE_CHECKING:
     # Results are shown by commands that do not load torch.
+    from diskhop.planning.overhead import Overhead
     from diskhop.runs.distributed import Group
 
 
@@ -28,17 +29,19 @@ def make_result(
     metric: str,
     test: Mapping[str, Any] | None,
     preparation: Mapping[str, Any],
+    overhead: Overhead | None = None,
 ) -> dict[str, Any]:
     """Return the content of result.json, which has the same shape for every kind of run.
 
     described: the first entries; see describe_run(). before_bytes: see measure_memory(). epochs: the maximum number.
     metric: the name of the value that validation selects by. test: test values by name; None without a test.
-    preparation: entries about work done before training.
+    preparation: entries about work done before training. overhead: as it was predicted; None if it was not.
     """
     validations = [record["valid"] for record in history if record.get("valid") is not None]
     return {
         **described,
         **measure_memory(before_bytes, budget),
+        **({} if overhead is None else {"predicted_overhead_bytes": overhead.num_bytes}),
         "plan": {**plan.to_dict(), "reserved": budget.table()},
         **preparation,
         "epochs": history,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from diskhop.errors import ConfigError, RankError
 from diskhop.io.atomic import Injector
 from diskhop.nn.models import HOP_MODELS
 from diskhop.nn.typed.models import TYPED_MODELS
+from diskhop.planning.overhead import Overhead
 from diskhop.run_files import CONFIG_FILE, EMBEDDING, NODE, TUNING_FILE, resume_command
 from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.choices import Choice, Resolved
@@ -29,9 +31,11 @@ from diskhop.runs.embedding.run import Embedded
 from diskhop.runs.kinds import KINDS, configs_of, find_kind, kind_of, require_link_task
 from diskhop.runs.shares import require_same_dataset, require_shareable, require_whole_machines
 from diskhop.runs.source import RunSource, find_run_source
+from diskhop.runs.total_memory import FittedMemory, fit_memory
 from diskhop.runs.training import Trained
 from diskhop.runs.tuning import read_tuning
 from diskhop.runs.tuning import tune as tune_options
+from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.ranks import read_ranks, was_restarted
 
 # In the place of what rank 0 sends.
@@ -113,12 +117,13 @@ def run_config(
     tuning: Mapping[str, Any] | None = None,
     executor: str = "",
     workers: int | None = None,
+    overhead: Overhead | None = None,
 ) -> Any:
     """Run a complete configuration of any kind, as train() or embed() do; returns Trained or Embedded.
 
-    task: what was read to complete the configuration, if anything. injector, engine, group, tuning, executor, workers:
-    see RunContext. Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is not
-    finite.
+    task: what was read to complete the configuration, if anything. injector, engine, group, tuning, executor, workers,
+    overhead: see RunContext. Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is
+    not finite.
     """
     callback = Callbacks(callbacks)
     context = RunContext(
@@ -132,6 +137,7 @@ def run_config(
         tuning=tuning,
         executor=executor,
         workers=workers,
+        overhead=overhead,
     )
     kind = kind_of(config)
     try:
@@ -183,7 +189,7 @@ def _start(
         if minutes is not None:
             found = tune_options(
                 source,
-                lambda each: _resolve(kind, each, preset, group),
+                lambda each: _fit(source.dataset, _resolve(kind, each, preset, group), group)[0],
                 lambda each: run_config(source.dataset, each.config, task=each.task),
                 minutes,
                 preset=preset,
@@ -192,7 +198,9 @@ def _start(
             )
             source = source._replace(options={**source.options, **found.chosen})
             tuning, chosen = found.to_dict(), found.choices()
-        resolved = _resolve(kind, source, preset, group)
+        resolved, memory = _fit(
+            source.dataset, _resolve(kind, source, preset, group), group, Callbacks(callbacks).prepared
+        )
         group.from_first((str(source.dataset.path), resolved.config))
         require_same_dataset(source.dataset, group)
         callback = Callbacks(callbacks)
@@ -205,17 +213,19 @@ def _start(
         # Ranks read it together: a machine has one copy.
         task = resolved.task if group.is_alone else None
         del resolved
-        return run_config(
-            source.dataset,
-            completed,
-            folder,
-            task=task,
-            resume=resume,
-            callbacks=callbacks,
-            group=group,
-            tuning=tuning,
-            **place,
-        )
+        with nullcontext() if memory is None else memory.explained():
+            return run_config(
+                source.dataset,
+                completed,
+                folder,
+                task=task,
+                resume=resume,
+                callbacks=callbacks,
+                group=group,
+                tuning=tuning,
+                overhead=None if memory is None else memory.overhead,
+                **place,
+            )
 
 
 def _require_tuning_of_one(minutes: float | None, out: Path | None, *, resume: bool) -> None:
@@ -247,3 +257,10 @@ def _resolve(kind: str, source: RunSource, preset: str | None, group: Group) -> 
     if kind == NODE:
         require_shareable(resolved.config, group.ranks)
     return Resolved(resolved.config, [*resolved.choices, *made], resolved.task)
+
+
+def _fit(
+    dataset: Dataset, resolved: Resolved[Any, Any], group: Group, progress: Progress = silent
+) -> tuple[Resolved[Any, Any], FittedMemory | None]:
+    """Choose the memory of a run on this machine; see fit_memory()."""
+    return fit_memory(kind_of(resolved.config), dataset, resolved, group.ranks.local_count, progress)

@@ -153,6 +153,7 @@ def run_job(job: TrainingJob, context: RunContext, folder: ModelFolder | None, b
             metric=config.metric,
             test=tested,
             preparation=prepared.preparation,
+            overhead=context.overhead,
         )
         result |= {"best_epoch": state.best_epoch, **testing, **memory_of_ranks(result, shared, context.group)}
         result |= {} if state.warm_start is None else {"warm_start": state.warm_start}

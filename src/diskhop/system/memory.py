@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import psutil
-
-from diskhop.errors import TrainingError
+from diskhop.system.figures import STATUS, read_figures
+from diskhop.system.limits import memory_limit
 
 _HUGE_PAGE_BYTES, _SMALL_PAGE_BYTES = 2 << 20, 4 << 10
-_GROUPS = Path("/sys/fs/cgroup")
-# Folder below the cgroup root, limit file and usage file, for cgroup v2 and for the memory controller of v1.
-_V2 = ("", "memory.max", "memory.current")
-_V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
 def buffer_bytes(num_bytes: int) -> int:
@@ -26,14 +20,9 @@ def buffer_bytes(num_bytes: int) -> int:
 
 
 def free_memory_bytes() -> int:
-    """Return the bytes that are free now, within the limits of the machine and of this process's control groups."""
-    free_bytes: int = psutil.virtual_memory().available
-    for group, limit, usage in _own_groups(Path("/proc/self/cgroup")):
-        try:
-            free_bytes = min(free_bytes, int((group / limit).read_text()) - int((group / usage).read_text()))
-        except (OSError, ValueError):  # no such controller, or no limit ("max")
-            continue
-    return max(free_bytes, 0)
+    """Return the bytes that this process can still take, within the limits of the machine and of its control groups."""
+    own = read_figures(STATUS, ("RssAnon", "RssShmem"))
+    return max(0, memory_limit().num_bytes - sum(own.values()))
 
 
 def default_memory_bytes() -> int:
@@ -46,26 +35,9 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _own_groups(path: Path) -> list[tuple[Path, str, str]]:
-    """List the control groups that limit this process's memory, parents included, with their limit and usage files."""
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return []
-    groups = []
-    for line in lines:
-        _, controllers, name = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        folder, limit, usage = _V1 if controllers else _V2
-        group = _GROUPS / folder / name.lstrip("/")
-        groups += [(each, limit, usage) for each in (group, *group.parents) if each.is_relative_to(_GROUPS / folder)]
-    return groups
-
-
-def resident_bytes(name: Literal["VmRSS", "VmHWM"]) -> int:
-    """Return the resident memory of this process: now (VmRSS) or at its peak (VmHWM)."""
-    return _bytes_of(Path("/proc/self/status"), [name])[name]
+def resident_bytes(name: Literal["VmRSS", "VmHWM", "RssAnon"]) -> int:
+    """Return the resident memory of this process: now (VmRSS, without files RssAnon) or at its peak (VmHWM)."""
+    return read_figures(STATUS, [name])[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +56,7 @@ class SharedPages:
 
 def shared_pages() -> SharedPages:
     """Measure the pages that this process shares with others now."""
-    resident = _bytes_of(Path("/proc/self/status"), ("RssAnon", "RssFile", "RssShmem"))
-    counted = _bytes_of(Path("/proc/self/smaps_rollup"), ("Pss_Anon", "Pss_File", "Pss_Shmem"))
+    resident = read_figures(STATUS, ("RssAnon", "RssFile", "RssShmem"))
+    counted = read_figures(Path("/proc/self/smaps_rollup"), ("Pss_Anon", "Pss_File", "Pss_Shmem"))
     program = resident["RssAnon"] + resident["RssFile"] - counted["Pss_Anon"] - counted["Pss_File"]
     return SharedPages(max(0, program), max(0, resident["RssShmem"] - counted["Pss_Shmem"]))
-
-
-def _bytes_of(path: Path, names: Iterable[str]) -> dict[str, int]:
-    """Read lines such as 'VmRSS: 12 kB'."""
-    lines = (line.partition(":") for line in path.read_text(encoding="ascii").splitlines())
-    found = {name: int(value.split()[0]) * 1024 for name, _, value in lines if name in names}
-    for name in names:
-        if name not in found:
-            raise TrainingError(f"{path}: has no line {name}; diskhop needs a Linux kernel with /proc mounted")
-    return found

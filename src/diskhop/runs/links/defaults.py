@@ -16,12 +16,11 @@ from diskhop.errors import ConfigError
 from diskhop.nn.models import LAYERS
 from diskhop.protocols import Purpose
 from diskhop.run_files import NODE
-from diskhop.runs.choices import Choice, Choices, Resolved, read_preset, with_preset
+from diskhop.runs.choices import Choice, Choices, Resolved, presumed_memory, read_preset, with_preset
 from diskhop.runs.data_use import ignored_parts
 from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.links.task import LinkTask, read_link_task
 from diskhop.runs.nodes.defaults import choose_edge_weights, choose_machine, choose_sampling, choose_steps
-from diskhop.system.memory import default_memory_bytes
 
 _PRESETS = Path(__file__).parents[1] / "presets" / "link"
 # Messages do not use the edges of the batch: with all edges in one, none would be left.
@@ -56,7 +55,7 @@ def resolve_link_config(
     choose_sampling(dataset, choices)
     choose("hidden", 128, "wide enough for most graphs, fast on a CPU")
     choose_links(choices)
-    memory_bytes = given.get("memory_bytes") or default_memory_bytes()
+    memory_bytes = presumed_memory(given)
     task = read_link_task(
         dataset,
         choices.complete["link_split"],

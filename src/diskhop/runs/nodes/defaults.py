@@ -32,7 +32,7 @@ from diskhop.nn.matmul.products import PRECISIONS
 from diskhop.nn.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.nn.typed.models import TYPED_MODELS
 from diskhop.run_files import HOP, NODE
-from diskhop.runs.choices import Choice, Choices, Resolved, read_preset, with_preset
+from diskhop.runs.choices import Choice, Choices, Resolved, presumed_memory, read_preset, with_preset
 from diskhop.runs.data_use import edge_weights_of, ignored_parts
 from diskhop.runs.devices import choose_run_device
 from diskhop.runs.fitting import check_training_options, require_fitting
@@ -45,7 +45,7 @@ from diskhop.runs.nodes.recipes import MOST_EDGES_FOR_ALL_NEIGHBORS, choose_defa
 from diskhop.runs.nodes.subgraph_defaults import choose_partitions, choose_subgraphs
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.warm_start import architecture_of
-from diskhop.system.memory import default_memory_bytes, default_threads
+from diskhop.system.memory import default_threads
 
 PRESETS = Path(__file__).parents[1] / "presets"
 
@@ -95,7 +95,7 @@ def resolve_config(
     model = choices.choose("model", "sage", "learns from sampled neighbours, on any graph")
     kind = config_kind(model)
     require_fitting(dataset, given, kind, f"model '{model}'")
-    memory_bytes = given.get("memory_bytes") or default_memory_bytes()
+    memory_bytes = presumed_memory(given)
     task = choose_task(dataset, memory_bytes, choices)
     # A preset is a whole recipe, and so is the architecture of another run. A run that is repeated has all options.
     if preset is None and not given.get("warm_start") and not _is_complete(given, kind):

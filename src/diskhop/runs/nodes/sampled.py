@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -46,6 +46,8 @@ from diskhop.runs.nodes.workload import planned_config, training_workload
 from diskhop.runs.passes import RunPass, left_of
 from diskhop.runtime.ranks import ONE, Ranks
 from diskhop.sampling.seeds import SplitSeeds, count_batches
+
+ResultT = TypeVar("ResultT")
 
 # The state of a seed, its resident partitions, and the order of both.
 _BYTES_PER_ARRANGED = 32
@@ -97,7 +99,7 @@ def prepare_sampled(
     return PreparedRun(
         config=planned,
         plan=plan,
-        make_model=lambda: _make_model(dataset, planned),
+        make_model=lambda: make_network(dataset, planned),
         open=open_feed,
         facts={"reuse": config.reuse},
         preparation=preparation.after([*steps, *ordering, *counting], config.epochs).to_dict(),
@@ -119,7 +121,7 @@ def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) ->
     """Describe a run for the planner, which may measure a step of the model on a batch."""
     weights = edge_weights_of(dataset, config)
     held = {**task.held, **_held_by_feed(dataset, config, weights, len(task.seeds.train))}
-    measure = step_measure(dataset, config, partial(_make_model, dataset, config))
+    measure = step_measure(dataset, config, partial(make_network, dataset, config))
     workload = training_workload(config, task.seeds, held, dataset.num_nodes, measure)
     values = PreparedBytes() if weights is None else weights.added
     if chooses_nodes(config):
@@ -135,17 +137,24 @@ def step_measure(
     """Return what measures the seconds of a step of a model on a batch; None for a graph without features."""
     if not dataset.feature_dim:
         return None
-    dtype = torch.float32 if dataset.feature_dtype == "int8" else getattr(torch, dataset.feature_dtype)
+    return partial(run_step, measure_step_seconds, dataset, config, make_model)
+
+
+def run_step(
+    measure: Callable[[Callable[[], nn.Module], float, Sequence[Any], torch.device | None], ResultT],
+    dataset: Dataset,
+    config: SampledConfig,
+    make_model: Callable[[], nn.Module],
+    batch: SampledBatch,
+) -> ResultT:
+    """Measure a model on a batch whose rows are made up. measure: see measure_step_seconds()."""
+    dtype = torch.float32 if dataset.feature_dtype in ("", "int8") else getattr(torch, dataset.feature_dtype)
     device = device_of(config)
-
-    def measure(batch: SampledBatch) -> float:
-        x = torch.full((batch.num_nodes, dataset.feature_dim), 0.01, dtype=dtype)
-        in_degrees = torch.full((batch.num_nodes,), 2, dtype=torch.int64)
-        block = Block.of(batch, in_degrees).mapped(lambda tensor: tensor.to(device))
-        with reproducible(config.threads, device), device_errors(device, config):
-            return measure_step_seconds(make_model, config.lr, (x.to(device), block), device)
-
-    return measure
+    x = torch.full((batch.num_nodes, dataset.feature_dim or dataset.made_features.dim), 0.01, dtype=dtype)
+    in_degrees = torch.full((batch.num_nodes,), 2, dtype=torch.int64)
+    block = Block.of(batch, in_degrees).mapped(lambda tensor: tensor.to(device))
+    with reproducible(config.threads, device), device_errors(device, config):
+        return measure(make_model, config.lr, (x.to(device), block), device)
 
 
 def _held_by_feed(
@@ -169,7 +178,8 @@ def edge_weights_of(dataset: Dataset, config: SampledConfig) -> EdgeWeights | No
     return EdgeWeights(dataset, config.memory_bytes, with_strengths=config.model in NORMALISING)
 
 
-def _make_model(dataset: Dataset, config: SampledConfig) -> Network:
+def make_network(dataset: Dataset, config: SampledConfig) -> Network:
+    """Make the model of a run on a graph, with random parameters from torch's generator."""
     num_columns = dataset.feature_dim or dataset.made_features.dim
     return build_model(config, num_columns, dataset.num_outputs)
 

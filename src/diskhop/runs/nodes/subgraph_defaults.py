@@ -5,8 +5,7 @@ from __future__ import annotations
 from diskhop.config.options import require
 from diskhop.config.sampler import CLUSTER, SAINT_EDGE, SAINT_NODE, SAINT_WALK
 from diskhop.dataset.dataset import Dataset
-from diskhop.runs.choices import Choices
-from diskhop.system.memory import default_memory_bytes
+from diskhop.runs.choices import Choices, presumed_memory
 
 # A node's neighbours count only where they are in its batch. With as many draws as nodes, half of them are.
 _MOST_NODES_DRAWN = 131_072
@@ -62,7 +61,7 @@ def _choose_draws(dataset: Dataset, choices: Choices, sampler: str) -> int:
 
 def _fitting_nodes(dataset: Dataset, choices: Choices) -> int:
     """Most nodes of a batch by the memory, at float32."""
-    memory_bytes = choices.given.get("memory_bytes") or default_memory_bytes()
+    memory_bytes = presumed_memory(choices.given)
     return int(memory_bytes // (_BATCHES_THAT_FIT * 4 * max(1, dataset.feature_dim)))
 
 
@@ -70,7 +69,7 @@ def choose_partitions(dataset: Dataset, choices: Choices) -> None:
     """Choose the partitions of marius, and how many of them are resident."""
     why = "enough to mix nodes that follow each other, few enough for large reads"
     num_partitions = int(choices.choose("node_partitions", _PARTITIONS, why))
-    memory_bytes = choices.given.get("memory_bytes") or default_memory_bytes()
+    memory_bytes = presumed_memory(choices.given)
     table = dataset.feature_table()
     table_bytes = 0 if table is None else table.num_rows * table.row_bytes
     fits = num_partitions if 2 * table_bytes <= memory_bytes else num_partitions * memory_bytes // (2 * table_bytes)

@@ -12,7 +12,7 @@ from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.nn.typed.models import TYPED_MODELS
-from diskhop.runs.choices import Choices, Resolved
+from diskhop.runs.choices import Choices, Resolved, presumed_memory
 from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.nodes.defaults import (
     choose_batches,
@@ -25,7 +25,6 @@ from diskhop.runs.nodes.defaults import (
 from diskhop.runs.nodes.recipes import MOST_EDGES_FOR_ALL_NEIGHBORS
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.typed.target import NONE, find_reversed, find_target
-from diskhop.system.memory import default_memory_bytes
 
 
 def resolve_typed_config(
@@ -54,7 +53,7 @@ def resolve_typed_config(
     if without:
         shown = ", ".join(without)
         choices.choose("features", LEARNED, f"{shown} without features: rows that are learned")
-    memory_bytes = given.get("memory_bytes") or default_memory_bytes()
+    memory_bytes = presumed_memory(given)
     task = choose_task(labelled, memory_bytes, choices)
     choose_steps(
         choices, len(task.seeds.train), f"training nodes of type {target}", has_valid=task.seeds.valid is not None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -38,6 +38,8 @@ from diskhop.runs.typed.target import reversed_types
 from diskhop.runtime.progress import Progress, silent
 from diskhop.sampling.samplers import merged_graph
 from diskhop.sampling.seeds import SeedSet, SplitSeeds
+
+ResultT = TypeVar("ResultT")
 
 
 def merge_types(dataset: Dataset, config: AnyTypedConfig, budget: Budget, progress: Progress) -> Dataset:
@@ -92,9 +94,11 @@ def prepare_typed(
     )
 
 
-def merged_workload(dataset: Dataset, config: TypedConfig, task: NodeTask) -> tuple[Dataset, Workload]:
+def merged_workload(
+    dataset: Dataset, config: TypedConfig, task: NodeTask, progress: Progress = silent
+) -> tuple[Dataset, Workload]:
     """Merge the types, and describe a run for the planner."""
-    merged = merge_types(dataset, config, Budget(config.memory_bytes), silent)
+    merged = merge_types(dataset, config, Budget(config.memory_bytes), progress)
     types = merged.types
     assert types is not None
     return merged, typed_workload(merged, config, _merged_seeds(task.seeds, types.first_row(config.target)), task)
@@ -125,20 +129,26 @@ def step_measure(
     merged: Dataset, config: AnyTypedConfig, make_model: Callable[[], nn.Module]
 ) -> Callable[[SampledBatch], float] | None:
     """Return what measures the seconds of a step of a model on a batch; None for a graph without features."""
-    types, dims = merged.types, types_of_run(merged, config).schema.feature_dims
-    assert types is not None
     if merged.feature_table() is None:
         return None
-    device = device_of(config)
+    return partial(run_typed_step, measure_step_seconds, merged, config, make_model)
 
-    def measure(batch: SampledBatch) -> float:
-        inputs = inputs_of(batch, types).mapped(lambda tensor: tensor.to(device))
-        num_rows = {name: len(part.node_ids) for name, part in inputs.parts.items()}
-        x = {name: torch.full((num_rows[name], dim), 0.01, device=device) for name, dim in dims.items() if dim}
-        with reproducible(config.threads, device), device_errors(device, config):
-            return measure_step_seconds(make_model, config.lr, (x, inputs), device)
 
-    return measure
+def run_typed_step(
+    measure: Callable[[Callable[[], nn.Module], float, Sequence[Any], torch.device | None], ResultT],
+    merged: Dataset,
+    config: AnyTypedConfig,
+    make_model: Callable[[], nn.Module],
+    batch: SampledBatch,
+) -> ResultT:
+    """Measure a model on a batch whose rows are made up. measure: see measure_step_seconds()."""
+    types, dims, device = merged.types, types_of_run(merged, config).schema.feature_dims, device_of(config)
+    assert types is not None
+    inputs = inputs_of(batch, types).mapped(lambda tensor: tensor.to(device))
+    num_rows = {name: len(part.node_ids) for name, part in inputs.parts.items()}
+    x = {name: torch.full((num_rows[name], dim), 0.01, device=device) for name, dim in dims.items() if dim}
+    with reproducible(config.threads, device), device_errors(device, config):
+        return measure(make_model, config.lr, (x, inputs), device)
 
 
 def _merged_seeds(seeds: SplitSeeds, first_row: int) -> SplitSeeds:

@@ -11,7 +11,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.merged import merged_spec, merged_types
 from diskhop.errors import ConfigError
 from diskhop.hops.paths import all_paths, parse_path
-from diskhop.runs.choices import Choices, Resolved
+from diskhop.runs.choices import Choices, Resolved, presumed_memory
 from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.nodes.defaults import (
     choose_chunks,
@@ -25,7 +25,6 @@ from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.typed.defaults import choose_reversed
 from diskhop.runs.typed.target import find_target, reversed_types
 from diskhop.runs.typed_hops.spec import DEFAULT_STEPS
-from diskhop.system.memory import default_memory_bytes
 
 
 def resolve_typed_hop_config(
@@ -49,7 +48,7 @@ def resolve_typed_hop_config(
     choose("norm", "layer", "trains steadily at any batch size")
     choose("dropout", 0.5, "default regularisation")
     choose("lr", 0.003, "suits Adam with batches of some hundreds")
-    memory_bytes = given.get("memory_bytes") or default_memory_bytes()
+    memory_bytes = presumed_memory(given)
     task = choose_task(labelled, memory_bytes, choices)
     choose_steps(
         choices, len(task.seeds.train), f"training nodes of type {target}", has_valid=task.seeds.valid is not None

@@ -10,7 +10,7 @@ from diskhop.config.train import LEARNED, LINK
 from diskhop.config.typed_link import TypedLinkConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
-from diskhop.runs.choices import Choice, Choices, Resolved
+from diskhop.runs.choices import Choice, Choices, Resolved, presumed_memory
 from diskhop.runs.fitting import check_training_options, require_fitting
 from diskhop.runs.links.defaults import choose_link_steps, choose_links
 from diskhop.runs.links.task import LinkTask
@@ -18,7 +18,6 @@ from diskhop.runs.nodes.defaults import choose_batches, choose_machine
 from diskhop.runs.typed.defaults import choose_model, choose_reversed
 from diskhop.runs.typed.target import reversed_types
 from diskhop.runs.typed_links.target import draw_task, edge_target, find_edge_type
-from diskhop.system.memory import default_memory_bytes
 
 
 def resolve_typed_link_config(
@@ -45,7 +44,7 @@ def resolve_typed_link_config(
     without = [name for name, nodes in dataset.nodes.items() if nodes.feature_table() is None]
     if without:
         choose("features", LEARNED, f"{', '.join(without)} without features: rows that are learned")
-    memory_bytes = given.get("memory_bytes") or default_memory_bytes()
+    memory_bytes = presumed_memory(given)
     task = draw_task(
         dataset,
         edge_target(dataset, target, reversed_types(choices.complete["reverse"])),

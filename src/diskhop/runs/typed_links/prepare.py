@@ -29,7 +29,7 @@ from diskhop.runs.typed_links.feed import TypedLinkFeed
 from diskhop.runs.typed_links.model import TypedLinkModel, make_link_model
 from diskhop.runs.typed_links.passes import check_negatives, typed_passes
 from diskhop.runs.typed_links.target import target_of
-from diskhop.runtime.progress import silent
+from diskhop.runtime.progress import Progress, silent
 from diskhop.sampling.edge_split.split import open_split
 from diskhop.sampling.known_links import KnownLinks
 
@@ -50,10 +50,12 @@ def typed_link_workload(
     return replace(workload, values=values, reads_lent_rows=False, device_bytes=device_row_bytes(config))
 
 
-def planned_workload(dataset: Dataset, config: TypedLinkConfig, task: LinkTask) -> tuple[Dataset, Workload]:
+def planned_workload(
+    dataset: Dataset, config: TypedLinkConfig, task: LinkTask, progress: Progress = silent
+) -> tuple[Dataset, Workload]:
     """Merge the types, and describe a run for the planner before its split is written: all edges stand for training."""
     check_negatives(config, target_of(task))
-    merged = merge_types(dataset, config, Budget(config.memory_bytes), silent)
+    merged = merge_types(dataset, config, Budget(config.memory_bytes), progress)
     passes = typed_passes(merged, config, target_of(task), presumed_parts(task))
     return merged, typed_link_workload(merged, config, task, passes, {})
 

@@ -1,0 +1,114 @@
+"""The memory of a whole run: predicted, in the result, chosen by --total-memory, and refused where it does not fit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import BudgetError
+from diskhop.runs import total_memory
+from diskhop.runs.start import train
+from diskhop.system.limits import MemoryLimit
+from tests.runs import small_graph
+
+MB = 10**6
+MEMCAP = Path(__file__).parents[3] / "shared" / "tools" / "memcap"
+QUICK: dict[str, Any] = {"epochs": 1, "max_batches": 1, "hidden": 8, "store": "direct", "seed": 0, "threads": 2}
+
+
+@pytest.fixture(scope="module")
+def dataset(module_folder: Path) -> Dataset:
+    return small_graph(module_folder / "graph")
+
+
+def limited(num_bytes: int) -> Any:
+    """Let a run believe that its control group has this limit."""
+    limit = MemoryLimit(num_bytes, "memory.max of /sys/fs/cgroup/box")
+    return patch.object(total_memory, "memory_limit", lambda: limit)
+
+
+def test_a_named_total_is_budget_and_overhead(dataset: Dataset) -> None:
+    result = train(dataset, total_memory="4GB", **QUICK).result
+    assert result["plan"]["memory_bytes"] + result["predicted_overhead_bytes"] == 4000 * MB
+    assert result["predicted_overhead_bytes"] > 100 * MB, "Python and torch take that"
+
+
+@pytest.mark.parametrize("options", [{"model": "sign", "hops": 2, "store": None}, {"task": "link", "max_batches": 2}])
+def test_every_kind_of_run_predicts_its_overhead(dataset: Dataset, options: dict[str, Any]) -> None:
+    wanted = {name: value for name, value in {**QUICK, **options}.items() if value is not None}
+    result = train(dataset, memory="200MB", **wanted).result
+    assert result["predicted_overhead_bytes"] > 100 * MB
+
+
+def test_a_budget_that_does_not_fit_is_refused_before_anything_is_written(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with limited(1000 * MB), pytest.raises(BudgetError, match=r"than the 1 GB .*cgroup/box\): use --memory \d+MB$"):
+        train(dataset, memory="900MB", out=out, **QUICK)
+    with limited(1000 * MB), pytest.raises(BudgetError, match=r"^--total-memory 2 GB .*use --total-memory 1000MB$"):
+        train(dataset, total_memory="2GB", out=out, **QUICK)
+    assert not out.exists()
+
+
+def test_what_is_suggested_works(dataset: Dataset) -> None:
+    with limited(1500 * MB), pytest.raises(BudgetError) as refused:
+        train(dataset, memory="1490MB", **QUICK)
+    memory = str(refused.value).rpartition("--memory ")[2]
+    with limited(1500 * MB):
+        assert train(dataset, memory=memory, **QUICK).result["predicted_overhead_bytes"]
+
+
+def test_a_step_that_cannot_fit_is_not_tried_and_a_smaller_batch_is_named(dataset: Dataset) -> None:
+    program_bytes = train(dataset, memory="200MB", **QUICK).result["resident_before_bytes"]
+    wide = {**QUICK, "hidden": 8192, "batch_size": 300, "eval_batch_size": 100}
+    # Of the wide model's parameters alone there are some megabytes.
+    with limited(program_bytes + 200 * MB), pytest.raises(BudgetError, match=r"--batch-size \d+|no batch size fits"):
+        train(dataset, **wide)
+
+
+def test_a_default_leaves_room_for_the_overhead(dataset: Dataset) -> None:
+    with limited(2000 * MB):
+        result = train(dataset, **QUICK).result
+    assert result["plan"]["memory_bytes"] + result["predicted_overhead_bytes"] <= 1700 * MB
+
+
+def test_a_run_that_is_resumed_keeps_its_budget(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = train(dataset, total_memory="4GB", out=out, **QUICK).result
+    again = train(dataset, out=out, resume=True).result
+    assert again["plan"]["memory_bytes"] == first["plan"]["memory_bytes"]
+
+
+@pytest.mark.slow
+def test_a_run_in_a_group_of_its_total_finishes_and_in_half_of_it_is_refused(
+    module_folder: Path, tmp_path: Path
+) -> None:
+    if not MEMCAP.exists():
+        pytest.skip("needs ../shared/tools/memcap")
+    wide = small_graph(module_folder / "wide", num_nodes=100_000, num_edges=1_000_000, dim=128, train_fraction=0.3)
+    options = ["--model", "sage", "--epochs", "1", "--max-batches", "8", "--store", "belady", "--hidden", "256"]
+    command = [sys.executable, "-m", "diskhop", "train", str(wide.path), *options]
+
+    def run(limit_bytes: int, name: str, *more: str) -> subprocess.CompletedProcess[str]:
+        capped = [str(MEMCAP), str(limit_bytes), *command, *more, "--out", str(tmp_path / name)]
+        return subprocess.run(capped, capture_output=True, text=True, check=False)
+
+    free = [*command, "--memory", "200MB", "--out", str(tmp_path / "free")]
+    subprocess.run(free, capture_output=True, check=True)
+    result = json.loads((tmp_path / "free" / "result.json").read_text())
+    total = 200 * MB + result["predicted_overhead_bytes"]
+    capped = run(int(1.05 * total), "capped", "--total-memory", f"{total}B")
+    if "mkdir" in capped.stderr or "Permission denied" in capped.stderr:
+        pytest.skip("control groups cannot be made here")
+    assert capped.returncode == 0, capped.stderr
+    refused = run(total // 2, "refused", "--memory", "200MB")
+    lines = [line for line in refused.stderr.splitlines() if not line.startswith("memcap:")]
+    assert refused.returncode == 2
+    assert len(lines) == 1, lines
+    assert not (tmp_path / "refused").exists()
