@@ -27,7 +27,7 @@ _WITH_SAMPLES = {
 }
 
 
-@takes_words(SampledConfig, without=("total_memory_bytes",))
+@takes_words(SampledConfig)
 def pack(
     dataset: Dataset | Path | str,
     *,

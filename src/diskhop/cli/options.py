@@ -109,15 +109,12 @@ DatasetOfRun = Annotated[
 Command = Callable[..., None]
 
 
-def takes_options(
-    *kinds: type[Any], only: Collection[str] = (), without: Collection[str] = (), shown: str = ""
-) -> Callable[[Command], Command]:
+def takes_options(*kinds: type[Any], only: Collection[str] = (), shown: str = "") -> Callable[[Command], Command]:
     """Give a command the options of configurations; its argument `given` has those the user gave, by name, checked.
 
     kinds: configurations; the first that has an option declares it. The SUBJECT of another introduces what it means
-    there, and marks an option that only one of them has. only: names of options; (): all. without: names of options
-    that it does not take. shown: the defaults in words, if they are not the configuration's. A parameter of the
-    command's own takes the place of an option of its name.
+    there, and marks an option that only one of them has. only: names of options; (): all. shown: the defaults in words,
+    if they are not the configuration's. A parameter of the command's own takes the place of an option of its name.
     """
 
     def decorate(function: Command) -> Command:
@@ -125,8 +122,7 @@ def takes_options(
         own_names = inspect.signature(function).parameters
         for kind in kinds:
             for name, each in option_fields(kind).items():
-                wanted = each.is_declared and (not only or name in only) and name not in without
-                if wanted and name not in own_names:
+                if each.is_declared and (not only or name in only) and name not in own_names:
                     taken.setdefault(name, each)
 
         def call(*, given: Mapping[str, Any] | None = None, **arguments: Any) -> None:

@@ -29,7 +29,7 @@ Samples = Annotated[
 
 
 @command("pack")
-@takes_options(SampledConfig, without=("total_memory_bytes",))
+@takes_options(SampledConfig)
 def pack(
     dataset: DatasetPath,
     *,

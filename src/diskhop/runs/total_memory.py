@@ -12,7 +12,6 @@ from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError
 from diskhop.planning.overhead import (
-    MeasuredMemory,
     MemoryWish,
     Overhead,
     OverheadError,
@@ -24,12 +23,12 @@ from diskhop.planning.overhead import (
 from diskhop.runs.choices import Choice, Resolved
 from diskhop.runs.kinds import RunKind
 from diskhop.runs.nodes.task import NodeTask
+from diskhop.runs.program_memory import MEMORY, measure_program, wish_of
 from diskhop.runs.trial_steps import Trial
 from diskhop.runtime.progress import Progress, silent
-from diskhop.system.figures import STATUS, read_figures
 from diskhop.system.limits import MemoryLimit, memory_limit
 
-_MEMORY, _TOTAL = "memory_bytes", "total_memory_bytes"
+_TOTAL = "total_memory_bytes"
 _BATCH_SIZES = ("batch_size", "eval_batch_size")
 
 
@@ -96,11 +95,10 @@ def fit_memory(
     if kind.try_steps is None:
         return resolved, None
     config, limit = resolved.config, memory_limit()
-    is_chosen = any(choice.option == _MEMORY for choice in resolved.choices)
-    wish = MemoryWish(0 if is_chosen else config.memory_bytes, config.total_memory_bytes)
+    wish = wish_of(config, resolved.choices)
     require_possible(wish, limit)
     trials = _Trials(kind, dataset, resolved.task, processes, wish.total or limit.num_bytes, progress)
-    require_first_step(trials.program_bytes, limit, wish)
+    require_first_step(trials.program.program, limit, wish)
     overhead, trial = trials.run(config)
     advise = partial(trials.advise, config)
     choose = partial(choose_budget, overhead, limit, config.memory_bytes, wish)
@@ -113,7 +111,7 @@ def fit_memory(
     except OverheadError as error:
         raise BudgetError(f"{error}; {advise()}") from error
     fitted = FittedMemory(budget_bytes, overhead, limit, wish, advise)
-    choices = [choice for choice in resolved.choices if choice.option != _MEMORY]
+    choices = [choice for choice in resolved.choices if choice.option != MEMORY]
     # What is saved is the budget: to resume with another one would plan another run.
     config = replace(config, memory_bytes=budget_bytes, total_memory_bytes=0)
     return Resolved(config, [*choices, fitted.choice()], resolved.task), fitted
@@ -124,7 +122,7 @@ class _Trials:
 
     allowed_bytes: what the whole process may take.
 
-    program_bytes: resident memory before any trial, without graph data.
+    program: this process before any trial.
     """
 
     def __init__(
@@ -142,17 +140,13 @@ class _Trials:
         self._processes = processes
         self._allowed_bytes = allowed_bytes
         self._progress = progress
-        resident = read_figures(STATUS, ("VmRSS", "RssFile"))
-        self.program_bytes = max(0, resident["VmRSS"] - _resident_data(task))
-        self._shared_bytes = resident["RssFile"]
+        self.program = measure_program(task.num_bytes if isinstance(task, NodeTask) else 0)
 
     def run(self, config: Any) -> tuple[Overhead, Trial]:
         """Measure trial steps, and return the overhead that they lead to."""
         assert self._kind.try_steps is not None
         trial = self._kind.try_steps(self._dataset, config, self._task, self._allowed_bytes, self._progress)
-        measured = MeasuredMemory(
-            program=self.program_bytes,
-            shared=self._shared_bytes,
+        measured = self.program._replace(
             parameters=max(0, trial.memory.parameter_bytes - trial.held_bytes),
             step=max(0, trial.memory.peak_bytes - trial.held_bytes),
         )
@@ -176,10 +170,3 @@ class _Trials:
 def _least_bytes(trial: Trial) -> int:
     """Return the smallest budget of a run, as far as it is known."""
     return 1 if trial.least_bytes is None else trial.least_bytes()
-
-
-def _resident_data(task: Any) -> int:
-    """Return the bytes of graph data that are resident before a run."""
-    if not isinstance(task, NodeTask) or task.labels is None:
-        return 0
-    return int(task.labels.nbytes + task.seeds.num_bytes)

@@ -36,6 +36,7 @@ from diskhop.runs.nodes.clusters import with_clusters
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.samplers import train_pass
 from diskhop.runs.nodes.workload import training_workload
+from diskhop.runs.program_memory import budget_without_model
 from diskhop.runs.source import find_run_source
 from diskhop.runtime.executors import open_executor
 from diskhop.runtime.jobs import Executor, Share, SharedArray
@@ -212,6 +213,8 @@ def pack(
         raise ConfigError(f"--model {model} has no batches to pack; use --model {' or '.join(LAYERS)}")
     resolved, choices, task = resolve_config(opened, {**source.options, **options}, preset)
     assert isinstance(resolved, SampledConfig), "models on hop tables have no store, and were refused"
+    memory_bytes = budget_without_model(resolved, choices, task.num_bytes)
+    resolved = replace(resolved, memory_bytes=memory_bytes, total_memory_bytes=0)
     callback.configured(resolved, choices)
     budget = Budget(resolved.memory_bytes)
     if resolved.superbatch:

@@ -39,6 +39,11 @@ class NodeTask:
     held: dict[str, int]
     choices: list[Choice]
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of memory of labels and seeds that were read."""
+        return self.seeds.num_bytes + (0 if self.labels is None else int(self.labels.nbytes))
+
 
 def read_task(
     dataset: Dataset, *, split: int, evaluate: bool, memory_bytes: int, memory: ResidentMemory | None = None
