@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+import extensions.reference as reference
 from tests.scripts import run_script
 
-TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
-# Those that run; the others are about graphs or machines that a test does not have.
-RUN = ["tables", "knowledge-graph", "own-model"]
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIALS = DOCS / "tutorials"
+# All but papers100m, whose graph a test does not have.
+RUN = ["tables", "knowledge-graph", "own-model", "nightly", "several-processes"]
 BLOCK = re.compile(r"^```(python|bash|text)\n(.*?)^```", re.M | re.S)
 
 
@@ -51,3 +54,29 @@ def test_a_tutorial_runs_from_top_to_bottom(
 def test_lines_that_were_not_printed_are_found() -> None:
     assert missing_lines("a 1\nb ... 3\n", "x\na   1\nb 2 3\n") == []
     assert missing_lines("b\na\n", "a\nb\n") == ["a"]
+
+
+def commands_in(page: Path) -> list[list[str]]:
+    """Words of every command `diskhop` that the blocks of a page for a shell have."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S)
+    shell = "".join(block for language, block in blocks if language in ("", "bash"))
+    shell = re.sub(r"\$\([^)]*\)|\$\{?\w+\}?", "1", shell)  # variables, some of which are numbers
+    lines = [line.split(" # ")[0] for line in shell.replace("\\\n", " ").splitlines()]
+    parts = [part.strip() for line in lines for part in re.split(r"&&|;|\|\|?", line)]
+    commands = [re.sub(r"\s&?\d?>.*", "", part) for part in parts if part.startswith("diskhop ")]
+    return [shlex.split(each)[1:] for each in commands]
+
+
+def test_commands_of_tutorials_and_guides_have_the_options_that_there_are() -> None:
+    """What the shell's parser refuses, such as a misspelt option, is found without running anything."""
+    commands = reference.commands()
+    refused, count = [], 0
+    for page in [*TUTORIALS.glob("*.md"), *(DOCS / "guides").glob("*.md")]:
+        for name, *words in commands_in(page):
+            count += 1
+            try:
+                commands[name].make_context(name, words)
+            except Exception as error:
+                refused.append(f"{page.name}: {name} {' '.join(words)}: {error!r}")
+    assert count > 100
+    assert not refused, "\n".join(refused)
