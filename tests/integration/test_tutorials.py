@@ -68,7 +68,7 @@ def commands_in(page: Path) -> list[list[str]]:
 
 
 def test_commands_of_tutorials_and_guides_have_the_options_that_there_are() -> None:
-    """Commands that the shell's parser refuses, such as those with a misspelt option, are found without running them."""
+    """Commands that the shell's parser refuses, as for a misspelt option, are found without running them."""
     commands = reference.commands()
     refused, count = [], 0
     for page in [*TUTORIALS.glob("*.md"), *(DOCS / "guides").glob("*.md")]:
