@@ -43,8 +43,13 @@ def test_a_named_total_is_budget_and_overhead(dataset: Dataset) -> None:
 @pytest.mark.parametrize("options", [{"model": "sign", "hops": 2, "store": None}, {"task": "link", "max_batches": 2}])
 def test_every_kind_of_run_predicts_its_overhead(dataset: Dataset, options: dict[str, Any]) -> None:
     wanted = {name: value for name, value in {**QUICK, **options}.items() if value is not None}
-    result = train(dataset, memory="200MB", **wanted).result
+    result = train(dataset, total_memory="3GB", **wanted).result
     assert result["predicted_overhead_bytes"] > 100 * MB
+
+
+def test_a_budget_with_ample_room_is_not_tried(dataset: Dataset) -> None:
+    with limited(100_000 * MB), patch.object(total_memory, "_Trials", side_effect=AssertionError):
+        assert "predicted_overhead_bytes" not in train(dataset, memory="200MB", **QUICK).result
 
 
 def test_a_budget_that_does_not_fit_is_refused_before_anything_is_written(dataset: Dataset, tmp_path: Path) -> None:
@@ -99,10 +104,9 @@ def test_a_run_in_a_group_of_its_total_finishes_and_in_half_of_it_is_refused(
         capped = [str(MEMCAP), str(limit_bytes), *command, *more, "--out", str(tmp_path / name)]
         return subprocess.run(capped, capture_output=True, text=True, check=False)
 
-    free = [*command, "--memory", "200MB", "--out", str(tmp_path / "free")]
+    free = [*command, "--total-memory", "2GB", "--out", str(tmp_path / "free")]
     subprocess.run(free, capture_output=True, check=True)
-    result = json.loads((tmp_path / "free" / "result.json").read_text())
-    total = 200 * MB + result["predicted_overhead_bytes"]
+    total = 200 * MB + json.loads((tmp_path / "free" / "result.json").read_text())["predicted_overhead_bytes"]
     capped = run(int(1.05 * total), "capped", "--total-memory", f"{total}B")
     if "mkdir" in capped.stderr or "Permission denied" in capped.stderr:
         pytest.skip("control groups cannot be made here")

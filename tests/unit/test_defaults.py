@@ -20,6 +20,7 @@ NOT_SPELT = {
     "self_term",
     "model",
     "memory_bytes",
+    "total_memory_bytes",
     "disk_bytes",
     "scratch",
     "threads",

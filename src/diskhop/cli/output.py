@@ -58,7 +58,7 @@ def print_pairs(rows: list[tuple[str, str]]) -> None:
             continue
         table = TextTable(show_header=False, box=None, pad_edge=False)
         table.add_column(min_width=width)
-        table.add_column()
+        table.add_column(overflow="fold")
         for name, text in group:
             table.add_row(safe_text(name), safe_text(text))
         stdout.print(table)

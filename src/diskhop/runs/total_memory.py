@@ -30,6 +30,9 @@ from diskhop.system.limits import MemoryLimit, memory_limit
 
 _TOTAL = "total_memory_bytes"
 _BATCH_SIZES = ("batch_size", "eval_batch_size")
+# What this process may use, over a named --memory and the program, from which on nothing is measured: trial steps take
+# seconds on large batches.
+_AMPLE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,8 @@ def fit_memory(
 ) -> tuple[Resolved[Any, Any], FittedMemory | None]:
     """Predict the overhead of a run, and choose the budget for graph data next to it, unless --memory names it.
 
+    Returns None, and predicts nothing, where --memory leaves ample room.
+
     processes: that share the budget on this machine. progress: hears of merged types and clusters. Raises BudgetError
     where both together do not fit.
     """
@@ -97,6 +102,12 @@ def fit_memory(
     config, limit = resolved.config, memory_limit()
     wish = wish_of(config, resolved.choices)
     require_possible(wish, limit)
+    if (
+        wish.memory
+        and not wish.total
+        and limit.num_bytes >= _AMPLE * (wish.memory + processes * measure_program(0).program)
+    ):
+        return resolved, None
     trials = _Trials(kind, dataset, resolved.task, processes, wish.total or limit.num_bytes, progress)
     require_first_step(trials.program.program, limit, wish)
     overhead, trial = trials.run(config)
