@@ -170,7 +170,8 @@ PROGRAMS = {
         if os.fork() == 0:
             sys.exit(0)
         return data
-    with make(store=kind) as loader, make(store=kind, transform=transform) as other:
+    order = {"ordered": True} if kind == "shared" else {}
+    with make(store=kind, **order) as loader, make(store=kind, transform=transform, **order) as other:
         for one, two in zip(loader, other, strict=True):
             assert torch.equal(one.x, two.x) and torch.equal(one.n_id, two.n_id)
     """,
