@@ -164,8 +164,10 @@ MUTATIONS = (
     Mutation(
         "one scan for all batches in flight",
         "stores/scanning.py",
-        "        self._scan = open_reader(SharedScan, table, resources, resources.max_gap_bytes)\n",
-        """        open_scan = lambda: open_reader(SharedScan, table, resources, resources.max_gap_bytes)
+        "        self._scan = keep_after_fork(open_reader(SharedScan, table, resources, resources.max_gap_bytes))\n",
+        """        open_scan = lambda: keep_after_fork(
+            open_reader(SharedScan, table, resources, resources.max_gap_bytes)
+        )
         self._scan = open_scan()
         self.join = lambda ids, out, to_rows=None: open_scan().join(ids, out, to_rows)
 """,

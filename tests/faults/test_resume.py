@@ -196,7 +196,7 @@ def test_resuming_names_the_line_that_config_toml_lacks(dataset: Dataset, tmp_pa
     before = folder_bytes(out)
     options = tomllib.loads(config.read_text())
     later = {name for name, each in option_fields(SampledConfig).items() if each.before is not MISSING}
-    assert later == {"self_term", "checkpoint_every"}
+    assert later == {"self_term", "checkpoint_every", "keep", "total_memory_bytes"}
     for name in sorted(options.keys() - {"dataset", "dataset_hash"} - later)[::every]:
         config.write_text(tomli_w.dumps({key: value for key, value in options.items() if key != name}))
         with pytest.raises(ConfigError, match=rf"config\.toml: .*every option .* but {name} is missing; put"):

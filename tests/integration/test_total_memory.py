@@ -14,6 +14,7 @@ import pytest
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError
 from diskhop.runs import total_memory
+from diskhop.runs.program_memory import measure_program
 from diskhop.runs.start import train
 from diskhop.system.limits import MemoryLimit
 from tests.runs import small_graph
@@ -28,9 +29,9 @@ def dataset(module_folder: Path) -> Dataset:
     return small_graph(module_folder / "graph")
 
 
-def limited(num_bytes: int) -> Any:
-    """Let a run believe that its control group has this limit."""
-    limit = MemoryLimit(num_bytes, "memory.max of /sys/fs/cgroup/box")
+def limited(more_bytes: int) -> Any:
+    """Let a run believe that its control group lets this process grow by that much."""
+    limit = MemoryLimit(measure_program(0).program + more_bytes, "memory.max of /sys/fs/cgroup/box")
     return patch.object(total_memory, "memory_limit", lambda: limit)
 
 
@@ -54,33 +55,33 @@ def test_a_budget_with_ample_room_is_not_tried(dataset: Dataset) -> None:
 
 def test_a_budget_that_does_not_fit_is_refused_before_anything_is_written(dataset: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with limited(1000 * MB), pytest.raises(BudgetError, match=r"than the 1 GB .*cgroup/box\): use --memory \d+MB$"):
-        train(dataset, memory="900MB", out=out, **QUICK)
-    with limited(1000 * MB), pytest.raises(BudgetError, match=r"^--total-memory 2 GB .*use --total-memory 1000MB$"):
-        train(dataset, total_memory="2GB", out=out, **QUICK)
+    with limited(700 * MB), pytest.raises(BudgetError, match=r"more than the .*cgroup/box\): use --memory \d+MB$"):
+        train(dataset, memory="9GB", out=out, **QUICK)
+    with limited(700 * MB), pytest.raises(BudgetError, match=r"^--total-memory 9 GB .*use --total-memory \d+MB$"):
+        train(dataset, total_memory="9GB", out=out, **QUICK)
     assert not out.exists()
 
 
 def test_what_is_suggested_works(dataset: Dataset) -> None:
-    with limited(1500 * MB), pytest.raises(BudgetError) as refused:
-        train(dataset, memory="1490MB", **QUICK)
+    with limited(1000 * MB), pytest.raises(BudgetError) as refused:
+        train(dataset, memory="9GB", **QUICK)
     memory = str(refused.value).rpartition("--memory ")[2]
-    with limited(1500 * MB):
+    with limited(1000 * MB):
         assert train(dataset, memory=memory, **QUICK).result["predicted_overhead_bytes"]
 
 
 def test_a_step_that_cannot_fit_is_not_tried_and_a_smaller_batch_is_named(dataset: Dataset) -> None:
-    program_bytes = train(dataset, memory="200MB", **QUICK).result["resident_before_bytes"]
     wide = {**QUICK, "hidden": 8192, "batch_size": 300, "eval_batch_size": 100}
     # Of the wide model's parameters alone there are some megabytes.
-    with limited(program_bytes + 200 * MB), pytest.raises(BudgetError, match=r"--batch-size \d+|no batch size fits"):
+    with limited(200 * MB), pytest.raises(BudgetError, match=r"--batch-size \d+|no batch size fits"):
         train(dataset, **wide)
 
 
 def test_a_default_leaves_room_for_the_overhead(dataset: Dataset) -> None:
-    with limited(2000 * MB):
+    with limited(1500 * MB):
+        limit_bytes = total_memory.memory_limit().num_bytes
         result = train(dataset, **QUICK).result
-    assert result["plan"]["memory_bytes"] + result["predicted_overhead_bytes"] <= 1700 * MB
+    assert result["plan"]["memory_bytes"] + result["predicted_overhead_bytes"] <= 0.85 * limit_bytes
 
 
 def test_a_run_that_is_resumed_keeps_its_budget(dataset: Dataset, tmp_path: Path) -> None:
