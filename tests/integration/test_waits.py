@@ -36,6 +36,7 @@ def slowed(work: Callable[..., Any]) -> Callable[..., Any]:
     return slow
 
 
+@pytest.mark.slow  # on a busy machine, the loop may be the one that is late
 @pytest.mark.parametrize(
     ("slow", "with_device"), [("sampling", False), ("reading", False), ("reading", True), ("transfer", True)]
 )
