@@ -6,7 +6,8 @@ ranks have where all cores are in use; the threads that prepare its batches shar
 then those of one process have the second core to themselves. The third case reads as much as it can and computes
 little: there processes wait for the same disk, and the share of the time that they wait is printed. Both sides take the
 same steps, of eight batches each, and end with the same model. All files are evicted before each run. Memory is the sum
-of the processes' proportional shares (PSS), sampled every five seconds.
+of the processes' proportional shares (PSS), sampled in the first epoch: a sample stops a process for as long as the
+kernel walks its pages, so that epochs that count have none.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ from workloads import DEFAULT_FOLDER, evict, find_dataset
 # Of two processes; of the paper's variant on the CPU.
 LEAST_GAIN = PAPER_GAIN = 1.8
 PROCESSES = (1, 2)
-# Each sample takes time of a core that the ranks need.
-_SECONDS_BETWEEN_SAMPLES = 5.0
+_SECONDS_BETWEEN_SAMPLES = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +77,29 @@ def run(case: Case, dataset: Dataset, num_processes: int, num_batches: int, num_
     command += ["--max-batches", str(num_batches), "--epochs", str(num_epochs), "--threads", str(num_processes)]
     # Processes wait for each other at the end of a step.
     command += ["--accumulate", "8"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        peak = [0]
-        sampling = threading.Thread(target=_sample_pss, args=(psutil.Process(process.pid), peak))
+    peak, is_counted = [0], threading.Event()
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        sampling = threading.Thread(target=_sample_pss, args=(psutil.Process(process.pid), peak, is_counted))
         sampling.start()
-        output, _ = process.communicate()
+        assert process.stderr is not None
+        for line in process.stderr:
+            sys.stderr.write(line)
+            if line.startswith("epoch 1/") and "waiting" in line and "batch" not in line:
+                is_counted.set()
+        is_counted.set()
         sampling.join()
+        process.wait()
+        output.seek(0)
+        found = output.read()
     if process.returncode:
         sys.exit(f"{case.name} in {num_processes} processes ended with {process.returncode}")
     model = (out / "model.safetensors").read_bytes()
     shutil.rmtree(out)
     # The first epoch also fills caches.
-    epochs = json.loads(output)["epochs"][1:]
+    epochs = json.loads(found)["epochs"][1:]
     seconds = statistics.median(epoch["seconds"] for epoch in epochs)
     return {
         "seconds": seconds,
@@ -107,19 +118,17 @@ def _be_rank(cores: str, words: list[str]) -> int:
     return cli.run(words)
 
 
-def _sample_pss(launcher: psutil.Process, peak: list[int]) -> None:
-    """Sample the memory of training processes until their launcher has ended. peak: its only item is updated."""
-    while launcher.is_running() and launcher.status() != psutil.STATUS_ZOMBIE:
+def _sample_pss(launcher: psutil.Process, peak: list[int], is_counted: threading.Event) -> None:
+    """Sample the memory of training processes until epochs count. peak: its only item is updated."""
+    while not is_counted.wait(_SECONDS_BETWEEN_SAMPLES):
         num_bytes = 0
-        for process in [*launcher.children(recursive=True), launcher]:
-            try:
-                # The launcher of several processes only waits for them.
-                if process != launcher or not launcher.children():
-                    num_bytes += process.memory_full_info().pss
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
+        try:
+            # The launcher of several processes only waits for them.
+            for process in launcher.children(recursive=True) or [launcher]:
+                num_bytes += process.memory_full_info().pss
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
         peak[0] = max(peak[0], num_bytes)
-        time.sleep(_SECONDS_BETWEEN_SAMPLES)
 
 
 def _keep(folder: Path, found: dict[str, Any], hours: float) -> None:

@@ -20,6 +20,7 @@ from diskhop.cli.options import COMMON, Command
 from diskhop.cli.output import stderr, stdout
 from diskhop.errors import ConfigError, DiskhopError
 from diskhop.runtime.process import end_with_parent, let_openmp_sleep
+from diskhop.system.pressure import watch_pressure
 
 _INTERRUPTED = 130
 _IN_ONE_PROCESS = ("import", "generate", "update", "compact", "export", "propagate", "pack")
@@ -115,6 +116,7 @@ def main() -> None:
         end_with_parent(signal.SIGTERM)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
+    watch_pressure(lambda line: stderr.print(line, markup=False))
     code = run(sys.argv[1:])
     sys.exit(ended[0] if ended else code)
 

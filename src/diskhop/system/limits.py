@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
-from diskhop.system.figures import STATUS, read_figures
+from diskhop.system.figures import MACHINE, STATUS, read_figures
 
 GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # A limit of a group that is none: 2^63, rounded down to whole pages.
@@ -27,7 +25,7 @@ class MemoryLimit(NamedTuple):
     source: str
 
 
-class _Controller(NamedTuple):
+class Controller(NamedTuple):
     """Files of a memory controller: its folder below the groups, limits, usage, and cached pages in memory.stat."""
 
     folder: str
@@ -36,8 +34,8 @@ class _Controller(NamedTuple):
     cached: tuple[str, ...]
 
 
-_V2 = _Controller("", ("memory.max", "memory.high"), "memory.current", ("active_file", "inactive_file"))
-_V1 = _Controller(
+_V2 = Controller("", ("memory.max", "memory.high"), "memory.current", ("active_file", "inactive_file"))
+_V1 = Controller(
     "memory", ("memory.limit_in_bytes",), "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")
 )
 
@@ -54,17 +52,18 @@ def memory_limits(groups: Path = GROUPS, own_file: Path = OWN_GROUPS) -> list[Me
     """
     own = read_figures(STATUS, ("VmSize", "RssAnon", "RssShmem"))
     own_bytes = own["RssAnon"] + own["RssShmem"]
-    limits = [MemoryLimit(psutil.virtual_memory().available + own_bytes, "free memory")]
+    free = read_figures(MACHINE, ("MemAvailable",))
+    limits = [MemoryLimit(free["MemAvailable"] + own_bytes, "free memory")]
     address_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_bytes != resource.RLIM_INFINITY:
         # Most of the address space is reserved and never touched, as libraries and threads do.
         limits.append(MemoryLimit(max(0, address_bytes - own["VmSize"] + own_bytes), "ulimit -v"))
-    for group, controller in _own_groups(groups, own_file):
+    for group, controller in own_groups(groups, own_file):
         limits += _group_limits(group, controller, own_bytes)
     return limits
 
 
-def _group_limits(group: Path, controller: _Controller, own_bytes: int) -> Iterator[MemoryLimit]:
+def _group_limits(group: Path, controller: Controller, own_bytes: int) -> Iterator[MemoryLimit]:
     """Yield the limits of one group; none where it has no such controller, or no limit ("max")."""
     try:
         used_bytes = int((group / controller.usage).read_text()) - _cached_bytes(group, controller)
@@ -80,7 +79,7 @@ def _group_limits(group: Path, controller: _Controller, own_bytes: int) -> Itera
             yield MemoryLimit(max(0, limit_bytes - others_bytes), f"{name} of {group}")
 
 
-def _cached_bytes(group: Path, controller: _Controller) -> int:
+def _cached_bytes(group: Path, controller: Controller) -> int:
     """Return the bytes of a group that are cached pages of files, which the kernel drops when memory is short."""
     try:
         lines = [line.split() for line in (group / "memory.stat").read_text().splitlines()]
@@ -89,7 +88,7 @@ def _cached_bytes(group: Path, controller: _Controller) -> int:
     return sum(int(words[1]) for words in lines if len(words) == 2 and words[0] in controller.cached)
 
 
-def _own_groups(groups: Path, own_file: Path) -> Iterator[tuple[Path, _Controller]]:
+def own_groups(groups: Path, own_file: Path) -> Iterator[tuple[Path, Controller]]:
     """Yield the control groups that limit this process's memory, parents included."""
     try:
         lines = own_file.read_text().splitlines()

@@ -7,8 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from diskhop.system.figures import MACHINE, read_figures
 from diskhop.system.memory import default_threads
 
 
@@ -19,7 +18,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "processor": names[0] if names else platform.machine(),
         "cores": default_threads(),
-        "memory_bytes": psutil.virtual_memory().total,
+        "memory_bytes": read_figures(MACHINE, ("MemTotal",))["MemTotal"],
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "torch": version("torch"),

@@ -1,0 +1,87 @@
+"""Waits for memory: how long processes stood still because memory was short, as the kernel counts it.
+
+Pressure stall information (PSI) has, for the machine and for each control group of version 2, the microseconds in which
+some process waited for memory. Memory above `memory.high` makes a group's processes wait too, and counts there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from diskhop.budget import format_bytes
+from diskhop.system.figures import STATUS, read_figures
+from diskhop.system.limits import GROUPS, OWN_GROUPS, memory_limit, own_groups
+
+OF_MACHINE = Path("/proc/pressure/memory")
+SECONDS_APART = 5.0
+_SECONDS_BETWEEN_LINES = 60.0
+# Below, other programs come and go as they always do.
+_LEAST_SHARE = 0.1
+
+
+class MemoryPressure:
+    """Waits of the last seconds, at most a line a minute.
+
+    machine, groups, own: the kernel's files; see memory_limits().
+    """
+
+    def __init__(self, machine: Path = OF_MACHINE, groups: Path = GROUPS, own: Path = OWN_GROUPS) -> None:
+        self._files = [machine, *(group / "memory.pressure" for group, _ in own_groups(groups, own))]
+        self._waits: dict[Path, int] | None = None
+        self._read_at = 0.0
+        self._said_at: float | None = None
+
+    def look(self, now: float) -> str:
+        """Return a line if memory was short since the last look; '' if it was not, or a line was given a minute ago.
+
+        now: seconds of any clock.
+        """
+        before, seconds = self._waits, now - self._read_at
+        self._waits, self._read_at = dict(_read_waits(self._files)), now
+        if before is None or not self._waits:
+            return ""
+        shares = {path: (micros - before.get(path, micros)) / 1e6 / seconds for path, micros in self._waits.items()}
+        path, share = max(shares.items(), key=lambda each: each[1])
+        if share < _LEAST_SHARE or (self._said_at is not None and now - self._said_at < _SECONDS_BETWEEN_LINES):
+            return ""
+        self._said_at = now
+        return describe_wait(min(1.0, share), seconds, path)
+
+
+def describe_wait(share: float, seconds: float, path: Path) -> str:
+    """Return the line about a wait, with the figures of this process. path: the file that counts the waits."""
+    own = read_figures(STATUS, ("VmRSS", "RssFile"))
+    limit = memory_limit()
+    who = "on this machine" if path == OF_MACHINE else f"in {path.parent}"
+    return (
+        f"Waiting for memory: {share:.0%} of the last {seconds:.0f} s, counted {who}; this process ({os.getpid()}) has "
+        f"{format_bytes(own['VmRSS'])}, {format_bytes(own['RssFile'])} of them pages of files, and may use "
+        f"{format_bytes(limit.num_bytes)} ({limit.source})"
+    )
+
+
+def watch_pressure(tell: Callable[[str], None]) -> None:
+    """Begin to look every five seconds until the process ends, in a thread of its own. tell: is given each line."""
+    threading.Thread(target=_watch, args=(tell,), name="memory pressure", daemon=True).start()
+
+
+def _watch(tell: Callable[[str], None]) -> None:
+    pressure = MemoryPressure()
+    while True:
+        line = pressure.look(time.monotonic())
+        if line:
+            tell(line)
+        time.sleep(SECONDS_APART)
+
+
+def _read_waits(files: list[Path]) -> Iterator[tuple[Path, int]]:
+    for path in files:
+        try:
+            some, *_ = path.read_text(encoding="ascii").splitlines()
+            yield path, int(some.rpartition("total=")[2])
+        except (OSError, ValueError):  # no such kernel, or not for this process
+            continue
