@@ -54,17 +54,15 @@ struct Softmax {
     if (base == -infinity) base = 0;  // infinity cannot be subtracted from excluded scores
 
     // In runs: when many similar values are added one by one, all round to the same side.
-    Values sums[parts]{};
+    Floats<lanes> sums{};
     for (std::size_t first = 0; first < whole; first += run_floats) {
       Values run[parts]{};
       const std::size_t end = std::min(whole, first + run_floats);
       for (std::size_t place = first; place < end; place += vector_floats) add_powers(base, of_row + place, run);
-      for (std::size_t part = 0; part < parts; ++part) sums[part] += run[part];
+      for (std::size_t part = 0; part < parts; ++part) sums.parts[part] += run[part];
     }
-    add_powers(base, tail, sums);
-    Floats all;
-    std::memcpy(&all, sums, sizeof all);
-    const float sum = sum_of(all);
+    add_powers(base, tail, sums.parts);
+    const float sum = sum_of(sums);
     float total = sum;
     if (with_positive) {
       Values of_positive = Values{} + (positive - base);

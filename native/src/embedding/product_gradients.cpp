@@ -124,10 +124,11 @@ class Batch {
         const std::size_t place = end_number * batch_.num_edges + begin;
         float* const values = memory.ends[end_number];
         run_with(instructions_, GatherRows{batch_.nodes, batch_.rows.data() + place, values, shape_.stride}, num_rows);
-        run_with(
-            instructions_,
-            BeginGrads{values, shape_.stride, shape_.dim, batch_.l2, batch_.n3, batch_.grads.data + place * shape_.dim},
-            num_rows);
+        with_instructions(instructions_, [&](auto set) {
+          set.run(BeginGrads<set.lanes>{values, shape_.stride, shape_.dim, batch_.l2, batch_.n3,
+                                        batch_.grads.data + place * shape_.dim},
+                  num_rows);
+        });
       }
       for (const std::size_t side : {0, 1}) loss += run_side(side, chunk, begin, num_rows, memory);
     }
@@ -223,23 +224,30 @@ class Batch {
                     .relation_rows = has_relations ? batch_.relation_rows.data() + anchor_row : nullptr,
                     .anchors = memory.ends[number],
                     .answers = memory.ends[1 - number]};
-    if (has_relations) run_with(instructions_, MakeQueries{side, memory.queries}, num_rows);
+    if (has_relations) {
+      with_instructions(instructions_,
+                        [&](auto set) { set.run(MakeQueries<set.lanes>{side, memory.queries}, num_rows); });
+    }
     const float* const queries = has_relations ? memory.queries : side.anchors;
 
     negative_products_.scores(queries, memory.negatives_t[number], num_rows, memory.scores);
     const Matrix<float> scores{memory.scores, num_rows, num_negatives, shape_.scores_stride};
     left_out_[2 * chunk + number].mask(first_edge, scores);
-    run_with(instructions_, PairProducts{queries, side.answers, shape_.dim, shape_.stride, memory.positives}, num_rows);
+    with_instructions(instructions_, [&](auto set) {
+      set.run(PairProducts<set.lanes>{queries, side.answers, shape_.dim, shape_.stride, memory.positives}, num_rows);
+    });
     contrastive_softmax(scores, {memory.positives, num_rows}, {memory.positive_grads, num_rows},
                         {memory.losses, num_rows}, batch_.with_positive, 1, instructions_);
     sum_negatives(memory, memory.negatives[number], num_rows);
     negative_products_.negative_grads_t(memory.scores, queries, num_rows, first_edge == 0 ? 0.0F : 1.0F,
                                         memory.negative_grads_t[number]);
-    run_with(instructions_,
-             EndGrads{side, queries, memory.positive_grads, batch_.n3, memory.query_grads,
-                      batch_.grads.data + anchor_row * shape_.dim, batch_.grads.data + answer_row * shape_.dim,
-                      has_relations ? batch_.relation_grads.data + anchor_row * shape_.dim : nullptr},
-             num_rows);
+    with_instructions(instructions_, [&](auto set) {
+      set.run(
+          EndGrads<set.lanes>{side, queries, memory.positive_grads, batch_.n3, memory.query_grads,
+                              batch_.grads.data + anchor_row * shape_.dim, batch_.grads.data + answer_row * shape_.dim,
+                              has_relations ? batch_.relation_grads.data + anchor_row * shape_.dim : nullptr},
+          num_rows);
+    });
     return std::accumulate(memory.losses, memory.losses + num_rows, 0.0);
   }
 

@@ -29,13 +29,13 @@ template <std::size_t lanes, typename Visit>
   if constexpr (lanes > 1) for_rest<lanes / 2>(first, size, visit);
 }
 
-/// Calls visit(first, lanes) for whole vectors, then for shorter ones: a last vector padded in memory would stall on
-/// the store that fills it.
-template <typename Visit>
+/// Calls visit(first, lanes) for whole registers, of `widest` floats, then for shorter ones: a last one padded in
+/// memory would stall on the store that fills it.
+template <std::size_t widest, typename Visit>
 [[gnu::always_inline]] inline void for_vectors(std::size_t size, const Visit& visit) {
   std::size_t first = 0;
-  for (; first + vector_floats <= size; first += vector_floats) visit(first, Lanes<vector_floats>{});
-  for_rest<vector_floats / 2>(first, size, visit);
+  for (; first + widest <= size; first += widest) visit(first, Lanes<widest>{});
+  for_rest<widest / 2>(first, size, visit);
 }
 
 template <std::size_t lanes>
@@ -89,6 +89,7 @@ struct GatherRows {
 };
 
 /// Fills grads with the gradients of l2 * x^2 / 2 + n3 * |x|^3 / 3.
+template <std::size_t widest>
 struct BeginGrads {
   const float* values;
   std::size_t stride;
@@ -99,7 +100,7 @@ struct BeginGrads {
 
   [[gnu::always_inline]] void operator()(std::size_t num_rows) const {
     for (std::size_t row = 0; row < num_rows; ++row) {
-      for_vectors(dim, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
+      for_vectors<widest>(dim, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
         using Values = Register<lanes()>;
         Values value;
         load_whole<lanes()>(values + row * stride + first, value);
@@ -129,6 +130,7 @@ struct Side {
 };
 
 /// Fills queries with anchors times relations.
+template <std::size_t widest>
 struct MakeQueries {
   const Side& side;
   float* queries;
@@ -145,7 +147,7 @@ struct MakeQueries {
   }
 
   [[gnu::always_inline]] void times(const float* anchors, const float* relation, float* query) const {
-    for_vectors(side.dim, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
+    for_vectors<widest>(side.dim, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
       using Values = Register<lanes()>;
       Values values;
       Values factors;
@@ -157,7 +159,7 @@ struct MakeQueries {
 
   [[gnu::always_inline]] void times_complex(const float* anchors, const float* relation, float* query) const {
     const std::size_t half = side.dim / 2;
-    for_vectors(half, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
+    for_vectors<widest>(half, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
       using Values = Register<lanes()>;
       Values real;
       Values imaginary;
@@ -175,6 +177,7 @@ struct MakeQueries {
 };
 
 /// Fills positives with the dot products of queries and answers.
+template <std::size_t lanes>
 struct PairProducts {
   const float* queries;
   const float* answers;
@@ -184,11 +187,11 @@ struct PairProducts {
 
   [[gnu::always_inline]] void operator()(std::size_t num_rows) const {
     for (std::size_t row = 0; row < num_rows; ++row) {
-      Floats sums{};
+      Floats<lanes> sums{};
       for (std::size_t first = 0; first < dim; first += vector_floats) {
         const std::size_t count = std::min(vector_floats, dim - first);
-        Floats query;
-        Floats node;
+        Floats<lanes> query;
+        Floats<lanes> node;
         load(queries + row * stride + first, count, query);
         load(answers + row * stride + first, count, node);
         sums += query * node;
@@ -199,6 +202,7 @@ struct PairProducts {
 };
 
 /// Adds the positive pairs to query_grads, then turns query_grads into the gradients of ends and relations.
+template <std::size_t widest>
 struct EndGrads {
   const Side& side;
   const float* queries;
@@ -220,7 +224,7 @@ struct EndGrads {
   [[gnu::always_inline]] void add_pair(std::size_t row) const {
     const std::size_t begin = row * side.stride;
     const std::size_t grads_begin = row * side.dim;
-    for_vectors(side.dim, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
+    for_vectors<widest>(side.dim, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
       using Values = Register<lanes()>;
       const std::size_t place = begin + first;
       Values query;
@@ -241,7 +245,7 @@ struct EndGrads {
 
   [[gnu::always_inline]] void through_factors(std::size_t row) const {
     const float* const relation_values = side.relation(row);
-    for_vectors(side.dim, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
+    for_vectors<widest>(side.dim, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
       using Values = Register<lanes()>;
       const std::size_t place = row * side.stride + first;
       const std::size_t grads_place = row * side.dim + first;
@@ -260,7 +264,7 @@ struct EndGrads {
   [[gnu::always_inline]] void through_complex_factors(std::size_t row) const {
     const std::size_t half = side.dim / 2;
     const float* const relation_values = side.relation(row);
-    for_vectors(half, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
+    for_vectors<widest>(half, [&](std::size_t first, auto lanes) __attribute__((always_inline)) {
       using Values = Register<lanes()>;
       const std::size_t place = row * side.stride + first;
       const std::size_t grads_place = row * side.dim + first;

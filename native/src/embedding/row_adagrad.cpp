@@ -159,13 +159,11 @@ struct UpdateRows {
   }
 
   [[gnu::always_inline]] void update_by_row(std::size_t row, const float* grad) const {
-    Values sums[parts]{};
+    Floats<lanes> sums{};
     for_registers(grad, [&](std::size_t part, std::size_t, std::size_t, const Values& found)
-                            __attribute__((always_inline)) { sums[part] += found * found; });
-    Floats all;
-    std::memcpy(&all, sums, sizeof all);
+                            __attribute__((always_inline)) { sums.parts[part] += found * found; });
     float& square = squares.data[row * squares.stride];
-    square += sum_of(all) / static_cast<float>(values.num_columns);
+    square += sum_of(sums) / static_cast<float>(values.num_columns);
     const float scale = step.lr / (std::sqrt(square) + step.epsilon);
     float* const of_values = values.data + row * values.stride;
     for_registers(grad,

@@ -19,34 +19,35 @@ inline constexpr std::size_t max_quads = 16;
 inline constexpr std::ptrdiff_t run_edges = 128;
 static_assert(run_edges * run_edges == static_cast<std::ptrdiff_t>(piece_edges));
 
-using Octet [[gnu::vector_size(32)]] = float;
-
-/// Sums of num_quads * 4 columns, in vectors of whole registers: part of one would be loaded by way of the stack.
-template <std::size_t num_quads>
+/// Sums of num_quads * 4 columns, in whole registers: part of one would be loaded by way of the stack.
+template <std::size_t lanes, std::size_t num_quads>
 struct ColumnSums {
-  std::array<Floats, num_quads / 4> wide{};
-  Octet octet{};
+  static constexpr std::size_t register_quads = lanes / quad_floats;
+  static constexpr bool has_octet = num_quads % register_quads >= 2;
+  static constexpr bool has_quad = register_quads > 1 && num_quads % 2 == 1;
+  std::array<Register<lanes>, num_quads / register_quads> wide{};
+  Register<8> octet{};  // where a register has sixteen floats
   Quad quad{};
 
   [[gnu::always_inline]] void add(const float* from) {
-    for (Floats& sum : wide) add_values(sum, from);
-    if constexpr (num_quads % 4 >= 2) add_values(octet, from);
-    if constexpr (num_quads % 2 == 1) add_values(quad, from);
+    for (Register<lanes>& sum : wide) add_values(sum, from);
+    if constexpr (has_octet) add_values(octet, from);
+    if constexpr (has_quad) add_values(quad, from);
   }
   [[gnu::always_inline]] void add_times(const float* from, float factor) {
-    for (Floats& sum : wide) add_products(sum, from, factor);
-    if constexpr (num_quads % 4 >= 2) add_products(octet, from, factor);
-    if constexpr (num_quads % 2 == 1) add_products(quad, from, factor);
+    for (Register<lanes>& sum : wide) add_products(sum, from, factor);
+    if constexpr (has_octet) add_products(octet, from, factor);
+    if constexpr (has_quad) add_products(quad, from, factor);
   }
   [[gnu::always_inline]] void add(const ColumnSums& other) {
     for (std::size_t i = 0; i < wide.size(); ++i) wide[i] += other.wide[i];
-    octet += other.octet;
-    quad += other.quad;
+    if constexpr (has_octet) octet += other.octet;
+    if constexpr (has_quad) quad += other.quad;
   }
   [[gnu::always_inline]] void put(float* to) const {
-    for (const Floats& sum : wide) put_values(to, sum);
-    if constexpr (num_quads % 4 >= 2) put_values(to, octet);
-    if constexpr (num_quads % 2 == 1) put_values(to, quad);
+    for (const Register<lanes>& sum : wide) put_values(to, sum);
+    if constexpr (has_octet) put_values(to, octet);
+    if constexpr (has_quad) put_values(to, quad);
   }
 
  private:

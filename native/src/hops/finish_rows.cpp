@@ -31,6 +31,7 @@ template <typename Word>
   return has_bad_word<std::uint16_t>(values, count, format == ValueFormat::float16 ? 0x7c00 : 0x7f80);
 }
 
+template <std::size_t lanes>
 struct FinishChunk {
   const RowFormula& formula;
   const StripRows& strip;
@@ -52,8 +53,8 @@ struct FinishChunk {
       // Position of the tile's first of these rows, in values.
       const std::uint64_t place = column * strip.num_rows + begin * tile_columns;
       if (strip.addend != nullptr) {
-        widen(formula.addend_format, strip.addend + place * value_bytes(formula.addend_format), count * tile_columns,
-              added.data());
+        widen<lanes>(formula.addend_format, strip.addend + place * value_bytes(formula.addend_format),
+                     count * tile_columns, added.data());
       }
       for (std::uint64_t row = 0; row < count; ++row) {
         Quad quad = load_quad(sums + row * num_columns + column);
@@ -66,7 +67,7 @@ struct FinishChunk {
         store_quad(values.data() + row * tile_columns, quad);
       }
       std::byte* const output = strip.output + place * value_bytes(formula.output_format);
-      narrow(formula.output_format, values.data(), count * tile_columns, output);
+      narrow<lanes>(formula.output_format, values.data(), count * tile_columns, output);
       is_bad |= has_bad_value(formula.output_format, output, count * tile_columns);
     }
     if (is_bad) note_bad_rows();
@@ -92,8 +93,10 @@ struct FinishChunk {
 void finish_rows(const RowFormula& formula, const StripRows& strip, std::uint64_t begin, std::uint64_t count,
                  const float* sums, BadRows& bad_rows, InstructionSet instructions) {
   for (std::uint64_t first = 0; first < count; first += chunk_rows) {
-    run_with(instructions, FinishChunk{formula, strip, begin + first, std::min(count - first, chunk_rows),
-                                       sums + first * formula.block.num_columns, bad_rows});
+    with_instructions(instructions, [&](auto set) {
+      set.run(FinishChunk<set.lanes>{formula, strip, begin + first, std::min(count - first, chunk_rows),
+                                     sums + first * formula.block.num_columns, bad_rows});
+    });
   }
 }
 

@@ -16,6 +16,7 @@ constexpr std::size_t line_bytes = 64;
 constexpr std::size_t chunk_rows = 256;  // converted at a time, in the first-level cache
 
 // Copies rows of one tile to their columns of the block, each times its scale.
+template <std::size_t lanes>
 struct SpreadTile {
   ValueFormat format;
   const std::byte* tile;
@@ -29,7 +30,7 @@ struct SpreadTile {
     std::array<float, chunk_rows * tile_columns> values;
     for (std::size_t first = 0; first < num_rows; first += chunk_rows) {
       const std::size_t count = std::min(num_rows - first, chunk_rows);
-      widen(format, tile + first * tile_columns * value_bytes(format), count * tile_columns, values.data());
+      widen<lanes>(format, tile + first * tile_columns * value_bytes(format), count * tile_columns, values.data());
       for (std::size_t row = 0; row < count; ++row) {
         Quad quad = load_quad(values.data() + row * tile_columns);
         if (scales != nullptr) quad *= scales[first + row];
@@ -92,8 +93,10 @@ StreamCounts load_block(const Streaming& streaming, const TableColumns& table, c
     }
     for (std::uint64_t tile = 0; tile < num_tiles; ++tile) {
       const std::byte* values = memory_of(slot) + tile * tiles_bytes(table, 1, sizes.num_rows);
-      run_with(streaming.instructions, SpreadTile{table.format, values, rows_of(strip), scales, block,
-                                                  strip * sizes.num_rows, tile * tile_columns});
+      with_instructions(streaming.instructions, [&](auto set) {
+        set.run(SpreadTile<set.lanes>{table.format, values, rows_of(strip), scales, block, strip * sizes.num_rows,
+                                      tile * tile_columns});
+      });
     }
   };
   const auto no_writes = [](std::uint64_t, std::uint64_t) { return std::vector<Op>{}; };

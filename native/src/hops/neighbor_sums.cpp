@@ -12,7 +12,7 @@ namespace diskhop {
 namespace {
 
 // Sums num_quads * 4 columns from `column` on.
-template <typename Index, bool is_weighted, std::size_t num_quads>
+template <std::size_t lanes, typename Index, bool is_weighted, std::size_t num_quads>
 struct SumColumns {
   const ListPart& part;
   const Block& block;
@@ -34,7 +34,7 @@ struct SumColumns {
     }
   }
 
-  using Sums = ColumnSums<num_quads>;
+  using Sums = ColumnSums<lanes, num_quads>;
 
   [[gnu::always_inline]] Sums sum_run(const Index*& next, const Index* end, const float*& weight) const {
     // A copy: by reference, the compiler must assume that the sums change it.
@@ -76,7 +76,9 @@ using SumFunction = void (*)(const ListPart&, const Block&, float*, std::size_t,
 template <typename Index, bool is_weighted, std::size_t num_quads>
 void sum_columns(const ListPart& part, const Block& block, float* sums, std::size_t column,
                  InstructionSet instructions) {
-  run_with(instructions, SumColumns<Index, is_weighted, num_quads>{part, block, sums, column});
+  with_instructions(instructions, [&](auto set) {
+    set.run(SumColumns<set.lanes, Index, is_weighted, num_quads>{part, block, sums, column});
+  });
 }
 
 template <typename Index, bool is_weighted, std::size_t... quads>

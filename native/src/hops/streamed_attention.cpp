@@ -28,7 +28,7 @@ struct AttendedBatch {
 };
 
 /// Finds the rows of a batch's edges, and exp(score - largest score) for each head.
-template <typename Index>
+template <std::size_t lanes, typename Index>
 struct ScoreBatch {
   const Block& block;
   std::span<const AttendedHead> heads;
@@ -41,12 +41,12 @@ struct ScoreBatch {
     float* exponentials = batch.exponentials.data();
     for (const AttendedHead& head : heads) {
       for (std::size_t run = 0; run < batch.runs.num_runs; ++run) score_run(batch.runs.runs[run], head, exponentials);
-      for (std::size_t edge = 0; edge < batch.runs.num_edges; edge += vector_floats) {
+      for (std::size_t edge = 0; edge < batch.runs.num_edges; edge += lanes) {
         // Values beyond the last edge are of earlier batches, and of no use.
-        Floats values;
-        load(exponentials + edge, vector_floats, values);
+        Register<lanes> values;
+        load_register<lanes>(exponentials + edge, lanes, values);
         exp_nonpositive(values);
-        store(exponentials + edge, vector_floats, values);
+        store_register<lanes>(exponentials + edge, lanes, values);
       }
       exponentials += RunBatch::max_edges;
     }
@@ -87,7 +87,7 @@ struct HeadColumns {
   std::size_t num_columns = 0;
 };
 
-template <std::size_t num_quads>
+template <std::size_t lanes, std::size_t num_quads>
 struct SumAttended {
   const AttendedBatch& batch;
   const AttentionTargets& targets;
@@ -97,9 +97,9 @@ struct SumAttended {
   [[gnu::always_inline]] void operator()() const {
     for (std::size_t number = 0; number < batch.runs.num_runs; ++number) {
       const EdgeRun& run = batch.runs.runs[number];
-      ColumnSums<num_quads> sums = sum_run(run);
+      ColumnSums<lanes, num_quads> sums = sum_run(run);
       if (!run.is_first) {
-        ColumnSums<num_quads> total;
+        ColumnSums<lanes, num_quads> total;
         total.add(totals);
         total.add(sums);
         sums = total;
@@ -112,20 +112,20 @@ struct SumAttended {
     }
   }
 
-  [[gnu::always_inline]] ColumnSums<num_quads> sum_run(const EdgeRun& run) const {
+  [[gnu::always_inline]] ColumnSums<lanes, num_quads> sum_run(const EdgeRun& run) const {
     const float inverse = 1 / targets.norms.data[run.row * targets.norms.stride + columns.norm_column];
     const float* const rows = columns.rows;
     const float* const exponentials = columns.exponentials;
-    ColumnSums<num_quads> sums;
+    ColumnSums<lanes, num_quads> sums;
     for (std::size_t edge = run.first; edge < run.first + run.num_edges; ++edge) {
       sums.add_times(rows + batch.places[edge], exponentials[edge] * inverse);
     }
     return sums;
   }
 
-  [[gnu::always_inline]] void add_to(float* to, const ColumnSums<num_quads>& sums) const {
+  [[gnu::always_inline]] void add_to(float* to, const ColumnSums<lanes, num_quads>& sums) const {
     if (columns.num_columns == num_quads * quad_floats) {
-      ColumnSums<num_quads> all;
+      ColumnSums<lanes, num_quads> all;
       all.add(to);
       all.add(sums);
       return all.put(to);
@@ -141,7 +141,8 @@ using SumFunction = void (*)(const AttendedBatch&, const AttentionTargets&, cons
 template <std::size_t num_quads>
 void sum_attended(const AttendedBatch& batch, const AttentionTargets& targets, const HeadColumns& columns,
                   float* totals, InstructionSet instructions) {
-  run_with(instructions, SumAttended<num_quads>{batch, targets, columns, totals});
+  with_instructions(instructions,
+                    [&](auto set) { set.run(SumAttended<set.lanes, num_quads>{batch, targets, columns, totals}); });
 }
 
 template <std::size_t... quads>
@@ -184,9 +185,9 @@ class AttendedSumming {
             is_head ? first_rows_.data() + turn.number * out_.num_columns : out_.data + row * out_.stride;
       }
       if (lists_.index_bytes == 4) {
-        run_with(instructions_, ScoreBatch<std::uint32_t>{block_, heads_, targets_, batch, edges_ahead});
+        score<std::uint32_t>(batch, edges_ahead);
       } else {
-        run_with(instructions_, ScoreBatch<std::int64_t>{block_, heads_, targets_, batch, edges_ahead});
+        score<std::int64_t>(batch, edges_ahead);
       }
       sum_heads(batch);
     }
@@ -203,6 +204,13 @@ class AttendedSumming {
   }
 
  private:
+  template <typename Index>
+  void score(AttendedBatch& batch, std::size_t edges_ahead) const {
+    with_instructions(instructions_, [&](auto set) {
+      set.run(ScoreBatch<set.lanes, Index>{block_, heads_, targets_, batch, edges_ahead});
+    });
+  }
+
   void sum_heads(AttendedBatch& batch) const {
     static constexpr auto functions = functions_of(std::make_index_sequence<max_quads>());
     float* totals = batch.totals.data();

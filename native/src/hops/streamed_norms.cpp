@@ -29,7 +29,7 @@ struct HeadLanes {
 };
 template <>
 struct HeadLanes<8> {
-  using Type = Octet;
+  using Type = Register<8>;
   static constexpr std::size_t num_stored = 8;
 };
 template <std::size_t count>
@@ -67,7 +67,7 @@ struct NormScratch {
 };
 
 /// Norms of runs: for each run of a batch the largest scores, then the sums.
-template <typename Index>
+template <std::size_t lanes, typename Index>
 struct RunNorms {
   const Matrix<const float>& source_scores;
   const Matrix<const float>& target_scores;
@@ -93,12 +93,12 @@ struct RunNorms {
   [[gnu::always_inline]] void run_heads(std::size_t head) const {
     const RunBatch& batch = scratch.batch;
     for (std::size_t run = 0; run < batch.num_runs; ++run) score_run<count>(batch.runs[run], run, head);
-    for (std::size_t value = 0; value < batch.num_edges * HeadLanes<count>::num_stored; value += vector_floats) {
+    for (std::size_t value = 0; value < batch.num_edges * HeadLanes<count>::num_stored; value += lanes) {
       // Values beyond the last edge are of earlier batches, and of no use.
-      Floats values;
-      load(scratch.scores.data() + value, vector_floats, values);
+      Register<lanes> values;
+      load_register<lanes>(scratch.scores.data() + value, lanes, values);
       exp_nonpositive(values);
-      store(scratch.scores.data() + value, vector_floats, values);
+      store_register<lanes>(scratch.scores.data() + value, lanes, values);
     }
     for (std::size_t run = 0; run < batch.num_runs; ++run) sum_run<count>(batch.runs[run], run, head);
   }
@@ -237,7 +237,9 @@ class NormSumming {
  private:
   template <typename Index>
   void find(NormScratch& scratch, float* of_runs) const {
-    run_with(instructions_, RunNorms<Index>{source_scores_, target_scores_, negative_slope_, scratch, of_runs});
+    with_instructions(instructions_, [&](auto set) {
+      set.run(RunNorms<set.lanes, Index>{source_scores_, target_scores_, negative_slope_, scratch, of_runs});
+    });
   }
 
   void merge(float* to, const float* from) const {

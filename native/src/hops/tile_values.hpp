@@ -21,47 +21,49 @@ using Quad [[gnu::vector_size(16)]] = float;  // a tile's row
 
 [[gnu::always_inline]] inline void store_quad(float* to, const Quad& quad) { std::memcpy(to, &quad, sizeof quad); }
 
-template <typename Value>
+template <std::size_t lanes, typename Value>
 [[gnu::always_inline]] inline void widen_values(const std::byte* from, std::size_t count, float* to) {
   const auto* values = reinterpret_cast<const Value*>(from);
-  for (std::size_t first = 0; first < count; first += vector_floats) {
-    const std::size_t part = std::min(count - first, vector_floats);
-    Floats floats;
-    load(values + first, part, floats);
-    store(to + first, part, floats);
+  for (std::size_t first = 0; first < count; first += lanes) {
+    const std::size_t part = std::min(count - first, lanes);
+    Register<lanes> floats;
+    load_register<lanes>(values + first, part, floats);
+    store_register<lanes>(to + first, part, floats);
   }
 }
 
-template <typename Value>
+template <std::size_t lanes, typename Value>
 [[gnu::always_inline]] inline void narrow_values(const float* from, std::size_t count, std::byte* to) {
   auto* values = reinterpret_cast<Value*>(to);
-  for (std::size_t first = 0; first < count; first += vector_floats) {
-    const std::size_t part = std::min(count - first, vector_floats);
-    Floats floats;
-    load(from + first, part, floats);
-    store(values + first, part, floats);
+  for (std::size_t first = 0; first < count; first += lanes) {
+    const std::size_t part = std::min(count - first, lanes);
+    Register<lanes> floats;
+    load_register<lanes>(from + first, part, floats);
+    store_register<lanes>(values + first, part, floats);
   }
 }
 
 /// Converts `count` values of a format to float.
+template <std::size_t lanes>
 [[gnu::always_inline]] inline void widen(ValueFormat format, const std::byte* from, std::size_t count, float* to) {
   if (format == ValueFormat::float32) {
     std::memcpy(to, from, count * sizeof(float));
   } else if (format == ValueFormat::float16) {
-    widen_values<Float16>(from, count, to);
+    widen_values<lanes, Float16>(from, count, to);
   } else {
-    widen_values<Bfloat16>(from, count, to);
+    widen_values<lanes, Bfloat16>(from, count, to);
   }
 }
 
 /// Converts `count` floats to a format, rounded to nearest even.
+template <std::size_t lanes>
 [[gnu::always_inline]] inline void narrow(ValueFormat format, const float* from, std::size_t count, std::byte* to) {
   if (format == ValueFormat::float32) {
     std::memcpy(to, from, count * sizeof(float));
   } else if (format == ValueFormat::float16) {
-    narrow_values<Float16>(from, count, to);
+    narrow_values<lanes, Float16>(from, count, to);
   } else {
-    narrow_values<Bfloat16>(from, count, to);
+    narrow_values<lanes, Bfloat16>(from, count, to);
   }
 }
 

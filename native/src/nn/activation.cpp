@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t block_values = 4096;
 constexpr std::size_t turn_values = 16 * block_values;
 
-// Fills words with draw32(key, counter) for sixteen counters.
+// Fills words with draw32(key, counter) for a register's counters.
+template <typename Words>
 [[gnu::always_inline]] inline void draw(std::uint64_t key, const Words& counters, Words& words) {
   words = static_cast<std::uint32_t>(key) + (counters + 1) * golden32;
   words = (words ^ (words >> 16)) * 0x85ebca6bU;
@@ -26,11 +27,9 @@ constexpr std::size_t turn_values = 16 * block_values;
 }
 
 // Keeps the bits of `values` that the mask has set.
-[[gnu::always_inline]] inline void keep(const Words& mask, Floats& values) {
-  Words words;
-  std::memcpy(&words, &values, sizeof words);
-  words &= mask;
-  std::memcpy(&values, &words, sizeof values);
+template <typename Values, typename Words>
+[[gnu::always_inline]] inline void keep(const Words& mask, Values& values) {
+  values = reinterpret_cast<Values>(reinterpret_cast<Words>(values) & mask);
 }
 
 struct Drop {
@@ -46,37 +45,39 @@ struct Drop {
   }
 };
 
-template <typename Value>
+template <std::size_t lanes, typename Value>
 struct Rectify {
   std::span<Value> values;
   Drop drop;
 
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
-    constexpr Words lanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    using Words = RegisterWords<lanes>;
+    Words places;
+    for (std::size_t lane = 0; lane < lanes; ++lane) places[lane] = static_cast<std::uint32_t>(lane);
     const Words threshold = Words{} + static_cast<std::uint32_t>(drop.threshold);
     for (std::size_t block = begin; block < end; block += block_values) {
       const std::uint64_t key = absorb(drop.seed, block / block_values);
       const std::size_t block_end = std::min(end, block + block_values);
-      for (std::size_t first = block; first < block_end; first += vector_floats) {
-        const std::size_t count = std::min(vector_floats, block_end - first);
-        Floats found;
-        load(values.data() + first, count, found);
+      for (std::size_t first = block; first < block_end; first += lanes) {
+        const std::size_t count = std::min(lanes, block_end - first);
+        Register<lanes> found;
+        load_register<lanes>(values.data() + first, count, found);
         Words is_kept = reinterpret_cast<Words>(found > 0);
         if (drop.threshold != 0) {
           Words draws;
-          draw(key, lanes + static_cast<std::uint32_t>(first - block), draws);
+          draw(key, places + static_cast<std::uint32_t>(first - block), draws);
           is_kept &= reinterpret_cast<Words>(draws >= threshold);
           found *= drop.scale;
         }
         is_kept |= reinterpret_cast<Words>(found != found);
         keep(is_kept, found);
-        store(values.data() + first, count, found);
+        store_register<lanes>(values.data() + first, count, found);
       }
     }
   }
 };
 
-template <typename Value>
+template <std::size_t lanes, typename Value>
 struct RectifyBackward {
   std::span<const Value> values;
   std::span<const Value> grad;
@@ -84,24 +85,24 @@ struct RectifyBackward {
   float scale;
 
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
-    for (std::size_t first = begin; first < end; first += vector_floats) {
-      const std::size_t count = std::min(vector_floats, end - first);
-      Floats left;
-      Floats found;
-      load(values.data() + first, count, left);
-      load(grad.data() + first, count, found);
+    for (std::size_t first = begin; first < end; first += lanes) {
+      const std::size_t count = std::min(lanes, end - first);
+      Register<lanes> left;
+      Register<lanes> found;
+      load_register<lanes>(values.data() + first, count, left);
+      load_register<lanes>(grad.data() + first, count, found);
       found *= scale;
-      keep(~reinterpret_cast<Words>(left == 0), found);
-      store(grad_values.data() + first, count, found);
+      keep(~reinterpret_cast<RegisterWords<lanes>>(left == 0), found);
+      store_register<lanes>(grad_values.data() + first, count, found);
     }
   }
 };
 
-template <typename Task>
-void share(const Task& task, std::size_t num_values, unsigned num_threads, InstructionSet instructions) {
+template <typename Set, typename Task>
+void share(Set set, const Task& task, std::size_t num_values, unsigned num_threads) {
   const std::size_t num_turns = (num_values + turn_values - 1) / turn_values;
   share_turns(num_turns, std::max(1U, num_threads), [&](std::size_t turn, std::size_t) {
-    run_with(instructions, task, turn * turn_values, std::min(num_values, (turn + 1) * turn_values));
+    set.run(task, turn * turn_values, std::min(num_values, (turn + 1) * turn_values));
   });
 }
 
@@ -109,7 +110,9 @@ void share(const Task& task, std::size_t num_values, unsigned num_threads, Instr
 
 template <typename Value>
 void rectify(std::span<Value> values, const Dropout& dropout, unsigned num_threads, InstructionSet instructions) {
-  share(Rectify<Value>{values, Drop(dropout)}, values.size(), num_threads, instructions);
+  const Drop drop(dropout);
+  with_instructions(instructions,
+                    [&](auto set) { share(set, Rectify<set.lanes, Value>{values, drop}, values.size(), num_threads); });
 }
 
 template <typename Value>
@@ -118,8 +121,10 @@ void rectify_backward(std::span<const Value> values, std::span<const Value> grad
   if (grad.size() != values.size() || grad_values.size() != values.size()) {
     throw std::invalid_argument("rectify: values and gradients must have the same length");
   }
-  share(RectifyBackward<Value>{values, grad, grad_values, Drop(dropout).scale}, values.size(), num_threads,
-        instructions);
+  const Drop drop(dropout);
+  with_instructions(instructions, [&](auto set) {
+    share(set, RectifyBackward<set.lanes, Value>{values, grad, grad_values, drop.scale}, values.size(), num_threads);
+  });
 }
 
 template void rectify(std::span<float>, const Dropout&, unsigned, InstructionSet);

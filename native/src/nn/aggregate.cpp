@@ -16,6 +16,9 @@ namespace {
 constexpr std::size_t edges_ahead = 16;
 
 constexpr std::size_t line_bytes = 64;
+// Rows that are computed before their next columns: so many that they have this many values, but at least some.
+constexpr std::size_t block_values = 4096;
+constexpr std::size_t min_block_rows = 4;
 // Rows per turn: small enough that no thread waits for another one's turn, even with a hub in it.
 constexpr std::size_t turn_rows = 256;
 // Fewer values in total take less time than starting another thread.
@@ -25,18 +28,18 @@ template <typename Value>
   return matrix.data + row * matrix.stride;
 }
 
-template <std::size_t num_vectors>
+template <std::size_t lanes, std::size_t num_vectors>
 struct Accumulator {
-  Floats vectors[num_vectors];
+  Floats<lanes> vectors[num_vectors];
 };
 
 // Adds the rows of edges [begin, end), each times its weight if there are weights, over num_vectors * 16 columns from
 // `column` on (the last vector: only `last_count`). Prefetches later rows, up to `last_edge`.
-template <std::size_t num_vectors, typename Value>
+template <std::size_t lanes, std::size_t num_vectors, typename Value>
 [[gnu::always_inline]] inline void add_rows(const std::int32_t* rows, const float* weights,
                                             const Matrix<const Value>& matrix, std::size_t begin, std::size_t end,
                                             std::size_t last_edge, std::size_t column, std::size_t last_count,
-                                            Accumulator<num_vectors>& sum) {
+                                            Accumulator<lanes, num_vectors>& sum) {
   for (std::size_t edge = begin; edge < end; ++edge) {
     if (edge + edges_ahead < last_edge) {
       const Value* ahead = row_of(matrix, rows[edge + edges_ahead]) + column;
@@ -47,7 +50,7 @@ template <std::size_t num_vectors, typename Value>
     const Value* row = row_of(matrix, rows[edge]) + column;
     const float weight = weights != nullptr ? weights[edge] : 1.0F;
     for (std::size_t vector = 0; vector < num_vectors; ++vector) {
-      Floats values;
+      Floats<lanes> values;
       load(row + vector * vector_floats, vector + 1 == num_vectors ? last_count : vector_floats, values);
       if (weights != nullptr) values *= weight;
       sum.vectors[vector] += values;
@@ -55,21 +58,35 @@ template <std::size_t num_vectors, typename Value>
   }
 }
 
-// Calls task.columns<num_vectors>(begin, end, column, last_count) for all columns, with as many as registers hold.
-template <typename Task>
+// Rows of a block, and the end of those that are computed after them.
+struct Rows {
+  std::size_t begin;
+  std::size_t end;
+  std::size_t last;
+};
+
+// Calls task.columns<num_vectors>(rows, column, last_count) for blocks of rows and all columns, with as many as
+// registers hold. A block is so small that the next columns of wide rows find their pages in the TLB.
+template <std::size_t lanes, typename Task>
 [[gnu::always_inline]] inline void for_columns(const Task& task, std::size_t num_columns, std::size_t begin,
                                                std::size_t end) {
-  std::size_t column = 0;
-  for (; num_columns - column >= 8 * vector_floats; column += 8 * vector_floats) {
-    task.template columns<8>(begin, end, column, vector_floats);
-  }
-  for (; num_columns - column >= 4 * vector_floats; column += 4 * vector_floats) {
-    task.template columns<4>(begin, end, column, vector_floats);
-  }
-  while (column < num_columns) {
-    const std::size_t count = std::min(num_columns - column, vector_floats);
-    task.template columns<1>(begin, end, column, count);
-    column += count;
+  const std::size_t num_rows = std::max(min_block_rows, block_values / num_columns);
+  for (Rows rows{begin, begin, end}; rows.begin < end; rows.begin = rows.end) {
+    rows.end = std::min(end, rows.begin + num_rows);
+    std::size_t column = 0;
+    if constexpr (lanes == vector_floats) {
+      for (; num_columns - column >= 8 * vector_floats; column += 8 * vector_floats) {
+        task.template columns<8>(rows, column, vector_floats);
+      }
+    }
+    for (; num_columns - column >= 4 * vector_floats; column += 4 * vector_floats) {
+      task.template columns<4>(rows, column, vector_floats);
+    }
+    while (column < num_columns) {
+      const std::size_t count = std::min(num_columns - column, vector_floats);
+      task.template columns<1>(rows, column, count);
+      column += count;
+    }
   }
 }
 
@@ -78,37 +95,36 @@ template <typename Task>
   return !sums.self_weights.empty() || sum_columns != num_columns;
 }
 
-template <typename In, typename Out>
+template <std::size_t lanes, typename In, typename Out>
 struct SumTargets {
   const NeighborSums& sums;
   const Matrix<const In>& x;
   const Matrix<Out>& out;
 
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
-    for_columns(*this, x.num_columns, begin, end);
+    for_columns<lanes>(*this, x.num_columns, begin, end);
   }
 
   template <std::size_t num_vectors>
-  [[gnu::always_inline]] void columns(std::size_t begin, std::size_t end, std::size_t column,
-                                      std::size_t last_count) const {
+  [[gnu::always_inline]] void columns(const Rows& rows, std::size_t column, std::size_t last_count) const {
     const float* weights = sums.edge_weights.empty() ? nullptr : sums.edge_weights.data();
     const bool reads_own = reads_own_rows(sums, x.num_columns, out.num_columns);
-    const std::size_t last_edge = sums.indptr[end];
-    std::size_t first_edge = sums.indptr[begin];
-    for (std::size_t target = begin; target < end; ++target) {
+    const std::size_t last_edge = sums.indptr[rows.last];
+    std::size_t first_edge = sums.indptr[rows.begin];
+    for (std::size_t target = rows.begin; target < rows.end; ++target) {
       const std::size_t end_edge = sums.indptr[target + 1];
-      Accumulator<num_vectors> sum{};
+      Accumulator<lanes, num_vectors> sum{};
       add_rows(sums.sources.data(), weights, x, first_edge, end_edge, last_edge, column, last_count, sum);
       const bool divides = sums.is_mean && end_edge > first_edge;
       const auto divisor = static_cast<float>(end_edge - first_edge);
       Out* to = out.data + target * out.stride + column;
       for (std::size_t vector = 0; vector < num_vectors; ++vector) {
         const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
-        Floats values = sum.vectors[vector];
+        Floats<lanes> values = sum.vectors[vector];
         if (divides) values /= divisor;
         if (reads_own) {
           const In* own = row_of(x, sums.own_rows.empty() ? target : sums.own_rows[target]) + column;
-          Floats own_values;
+          Floats<lanes> own_values;
           load(own + vector * vector_floats, count, own_values);
           if (!sums.self_weights.empty()) values += own_values * sums.self_weights[target];
           if (out.num_columns != x.num_columns) store(to + x.num_columns + vector * vector_floats, count, own_values);
@@ -160,7 +176,7 @@ class ReadersOfRows {
   const float* weights_ = nullptr;
 };
 
-template <typename Value>
+template <std::size_t lanes, typename Value>
 struct SumReaders {
   const NeighborSums& sums;
   const ReadersOfRows& readers;
@@ -169,18 +185,18 @@ struct SumReaders {
   bool adds;
 
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
-    for_columns(*this, grad_x.num_columns, begin, end);
+    for_columns<lanes>(*this, grad_x.num_columns, begin, end);
   }
 
   template <std::size_t num_vectors>
-  [[gnu::always_inline]] void columns(std::size_t begin, std::size_t end, std::size_t column,
-                                      std::size_t last_count) const {
+  [[gnu::always_inline]] void columns(const Rows& rows, std::size_t column, std::size_t last_count) const {
     const bool has_own_columns = grad_out.num_columns != grad_x.num_columns;
     const bool reads_own = reads_own_rows(sums, grad_x.num_columns, grad_out.num_columns);
     const std::size_t num_targets = sums.num_targets();
     const std::int32_t* indptr = readers.indptr();
-    for (std::size_t row = begin; row < end; ++row) {
-      Accumulator<num_vectors> sum{};
+    const std::size_t last_edge = indptr[rows.last];
+    for (std::size_t row = rows.begin; row < rows.end; ++row) {
+      Accumulator<lanes, num_vectors> sum{};
       Value* to = grad_x.data + row * grad_x.stride + column;
       for (std::size_t vector = 0; adds && vector < num_vectors; ++vector) {
         load(to + vector * vector_floats, vector + 1 == num_vectors ? last_count : vector_floats, sum.vectors[vector]);
@@ -190,18 +206,19 @@ struct SumReaders {
         for (std::size_t vector = 0; vector < num_vectors; ++vector) {
           const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
           if (has_own_columns) {
-            Floats values;
+            Floats<lanes> values;
             load(own + grad_x.num_columns + vector * vector_floats, count, values);
-            sum.vectors[vector] = adds ? sum.vectors[vector] + values : values;
+            if (adds) values += sum.vectors[vector];
+            sum.vectors[vector] = values;
           }
           if (!sums.self_weights.empty()) {
-            Floats values;
+            Floats<lanes> values;
             load(own + vector * vector_floats, count, values);
             sum.vectors[vector] += values * sums.self_weights[row];
           }
         }
       }
-      add_rows(readers.targets(), readers.weights(), grad_out, indptr[row], indptr[row + 1], indptr[end], column,
+      add_rows(readers.targets(), readers.weights(), grad_out, indptr[row], indptr[row + 1], last_edge, column,
                last_count, sum);
       for (std::size_t vector = 0; vector < num_vectors; ++vector) {
         store(to + vector * vector_floats, vector + 1 == num_vectors ? last_count : vector_floats, sum.vectors[vector]);
@@ -249,14 +266,13 @@ void check(const NeighborSums& sums, std::size_t num_rows, bool reads_own) {
   check_rows("own row", sums.own_rows, num_rows);
 }
 
-template <typename Task>
-void share_rows(const Task& task, std::size_t num_rows, std::size_t num_values, unsigned num_threads,
-                InstructionSet instructions) {
+template <typename Set, typename Task>
+void share_rows(Set set, const Task& task, std::size_t num_rows, std::size_t num_values, unsigned num_threads) {
   const std::size_t num_turns = (num_rows + turn_rows - 1) / turn_rows;
   const std::size_t useful_threads = 1 + num_values / min_thread_values;
   const std::size_t threads = std::clamp<std::size_t>(num_threads, 1, useful_threads);
   share_turns(num_turns, threads, [&](std::size_t turn, std::size_t) {
-    run_with(instructions, task, turn * turn_rows, std::min(num_rows, (turn + 1) * turn_rows));
+    set.run(task, turn * turn_rows, std::min(num_rows, (turn + 1) * turn_rows));
   });
 }
 
@@ -269,10 +285,11 @@ void aggregate(const NeighborSums& sums, const Matrix<const In>& x, const Matrix
   require(out.num_rows == sums.num_targets(), "aggregate: out must have a row for each target");
   require(out.num_columns == x.num_columns || out.num_columns == 2 * x.num_columns,
           "aggregate: out must have the columns of x, once or twice");
-  const SumTargets<In, Out> task{sums, x, out};
   const std::size_t num_targets = sums.num_targets();
   const std::size_t num_values = (num_targets + static_cast<std::size_t>(sums.indptr.back())) * x.num_columns;
-  share_rows(task, num_targets, num_values, num_threads, instructions);
+  with_instructions(instructions, [&](auto set) {
+    share_rows(set, SumTargets<set.lanes, In, Out>{sums, x, out}, num_targets, num_values, num_threads);
+  });
 }
 
 template <typename Value>
@@ -284,9 +301,11 @@ void aggregate_backward(const NeighborSums& sums, const Matrix<const Value>& gra
   require(grad_out.num_columns == grad_x.num_columns || grad_out.num_columns == 2 * grad_x.num_columns,
           "aggregate: the gradient must have the columns of x, once or twice");
   const ReadersOfRows readers(sums, grad_x.num_rows, scratch);
-  const SumReaders<Value> task{sums, readers, grad_out, grad_x, adds};
   const std::size_t num_values = (grad_x.num_rows + static_cast<std::size_t>(sums.indptr.back())) * grad_x.num_columns;
-  share_rows(task, grad_x.num_rows, num_values, num_threads, instructions);
+  with_instructions(instructions, [&](auto set) {
+    const SumReaders<set.lanes, Value> task{sums, readers, grad_out, grad_x, adds};
+    share_rows(set, task, grad_x.num_rows, num_values, num_threads);
+  });
 }
 
 template void aggregate(const NeighborSums&, const Matrix<const float>&, const Matrix<float>&, unsigned,

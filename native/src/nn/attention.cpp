@@ -17,8 +17,10 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-// Heads as lanes of a vector: all heads if there are 1, 4 or 8, otherwise sixteen at a time, the last vector being
-// partly filled.
+// Heads as lanes of a vector: all heads if there are 1 or 4, otherwise eight at a time, the last vector being partly
+// filled.
+constexpr std::size_t most_heads = 8;
+
 template <std::size_t heads>
 struct LanesOf {
   using Type [[gnu::vector_size(heads * sizeof(float))]] = float;
@@ -36,8 +38,8 @@ using LaneBits = typename LanesOf<heads>::Bits;
 
 template <std::size_t heads>
 [[gnu::always_inline]] inline void load_lanes(const float* from, std::size_t count, Lanes<heads>& values) {
-  if constexpr (heads == vector_floats) {
-    load(from, count, values);
+  if constexpr (heads == most_heads) {
+    load_register<heads>(from, count, values);
   } else {
     std::memcpy(&values, from, sizeof values);
   }
@@ -45,8 +47,8 @@ template <std::size_t heads>
 
 template <std::size_t heads>
 [[gnu::always_inline]] inline void store_lanes(float* to, std::size_t count, const Lanes<heads>& values) {
-  if constexpr (heads == vector_floats) {
-    store(to, count, values);
+  if constexpr (heads == most_heads) {
+    store_register<heads>(to, count, values);
   } else {
     std::memcpy(to, &values, sizeof values);
   }
@@ -64,9 +66,8 @@ template <typename Step>
                                              std::size_t end) {
   if (num_heads == 1) return run_head_group<1>(step, 0, 1, begin, end);
   if (num_heads == 4) return run_head_group<4>(step, 0, 4, begin, end);
-  if (num_heads == 8) return run_head_group<8>(step, 0, 8, begin, end);
-  for (std::size_t head = 0; head < num_heads; head += vector_floats) {
-    run_head_group<vector_floats>(step, head, std::min(vector_floats, num_heads - head), begin, end);
+  for (std::size_t head = 0; head < num_heads; head += most_heads) {
+    run_head_group<most_heads>(step, head, std::min(most_heads, num_heads - head), begin, end);
   }
 }
 
@@ -183,7 +184,7 @@ struct NormalizeStep {
   }
 };
 
-template <typename Score>
+template <std::size_t lanes, typename Score>
 struct SoftmaxTask {
   Score score;
   NormalizeStep normalize;
@@ -195,11 +196,11 @@ struct SoftmaxTask {
     float* value = attention.data + first_slot(score.lists, begin) * attention.stride;
     const float* const last = attention.data + first_slot(score.lists, end) * attention.stride;
     while (value != last) {
-      const auto count = std::min(vector_floats, static_cast<std::size_t>(last - value));
-      Floats values;
-      load(value, count, values);
+      const auto count = std::min(lanes, static_cast<std::size_t>(last - value));
+      Register<lanes> values;
+      load_register<lanes>(value, count, values);
       exp_nonpositive(values);
-      store(value, count, values);
+      store_register<lanes>(value, count, values);
       value += count;
     }
     run_heads(normalize, attention.num_columns, begin, end);
@@ -335,6 +336,17 @@ void check_scores(const NeighborLists& lists, const AttentionScores& scores, con
       "scores must have a column for each head");
 }
 
+template <typename Score>
+void share_softmax(const Score& score, const NormalizeStep& normalize, unsigned num_threads,
+                   InstructionSet instructions) {
+  const NeighborLists& lists = score.lists;
+  const std::size_t num_shares = useful_threads(num_threads, lists.num_slots() * score.attention.num_columns);
+  with_instructions(instructions, [&](auto set) {
+    const SoftmaxTask<set.lanes, Score> task{score, normalize};
+    share_targets({0, lists.num_targets()}, num_shares, [&](TargetRange turn) { set.run(task, turn.begin, turn.end); });
+  });
+}
+
 /// Sources are not read, so they are not checked.
 void check_slot_scores(const NeighborLists& lists, const Matrix<const float>& one, const Matrix<const float>& other) {
   require_attention(!lists.has_loops, "scores by slot need lists without loops");
@@ -350,18 +362,14 @@ void attention(const NeighborLists& lists, const AttentionScores& scores, const 
                const Matrix<float>& attention, unsigned num_threads, InstructionSet instructions) {
   check_scores(lists, scores, as_const(attention));
   require_attention(dropout.probability >= 0 && dropout.probability <= 1, "dropout must be from 0 to 1");
-  const SoftmaxTask<ScoreStep> task{{lists, scores, attention}, {lists, dropout, attention}};
-  share_targets({0, lists.num_targets()}, useful_threads(num_threads, lists.num_slots() * attention.num_columns),
-                [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
+  share_softmax(ScoreStep{lists, scores, attention}, {lists, dropout, attention}, num_threads, instructions);
 }
 
 void slot_softmax(const NeighborLists& lists, const Matrix<const float>& scores, const AttentionDropout& dropout,
                   const Matrix<float>& attention, unsigned num_threads, InstructionSet instructions) {
   check_slot_scores(lists, scores, as_const(attention));
   require_attention(dropout.probability >= 0 && dropout.probability <= 1, "dropout must be from 0 to 1");
-  const SoftmaxTask<SlotScoreStep> task{{lists, scores, attention}, {lists, dropout, attention}};
-  share_targets({0, lists.num_targets()}, useful_threads(num_threads, lists.num_slots() * attention.num_columns),
-                [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
+  share_softmax(SlotScoreStep{lists, scores, attention}, {lists, dropout, attention}, num_threads, instructions);
 }
 
 void slot_softmax_backward(const NeighborLists& lists, const Matrix<const float>& attention,

@@ -40,7 +40,7 @@ struct TargetList {
         slot(first_slot(lists, target)) {}
 };
 
-template <typename Value>
+template <std::size_t lanes, typename Value>
 struct SumTask {
   const NeighborLists& lists;
   const SlotWeights& weights;
@@ -72,7 +72,7 @@ struct SumTask {
   template <std::size_t num_vectors>
   [[gnu::always_inline]] void sum_columns(std::size_t target, std::size_t head, std::size_t column,
                                           std::size_t count) const {
-    Floats sums[num_vectors] = {};
+    Floats<lanes> sums[num_vectors] = {};
     const TargetList list(lists, target);
     const float* weight = weights.values.data + list.slot * weights.values.stride + head;
     const Value* from = rows.data + head * columns.row_step + column;
@@ -80,7 +80,7 @@ struct SumTask {
       const Value* row = from + row_of_slot(lists, target, edge, list.end_edge) * rows.stride;
       const float factor = coefficient(*weight, weights);
       for (std::size_t vector = 0; vector < num_vectors; ++vector) {
-        Floats values;
+        Floats<lanes> values;
         load(row + vector * vector_floats, count, values);
         sums[vector] += values * factor;
       }
@@ -91,15 +91,7 @@ struct SumTask {
   }
 };
 
-/// Sums sixteen lanes in a fixed order, by halves.
-[[gnu::always_inline]] inline float sum_lanes(Floats& values) {
-  values += __builtin_shufflevector(values, values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-  values += __builtin_shufflevector(values, values, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-  values += __builtin_shufflevector(values, values, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-  return values[0] + values[1];
-}
-
-template <typename Value>
+template <std::size_t lanes, typename Value>
 struct ProductTask {
   const NeighborLists& lists;
   const SlotWeights& weights;
@@ -134,9 +126,9 @@ struct ProductTask {
   }
 
   [[gnu::always_inline]] float product(const Value* row, const float* grad) const {
-    Floats sums{};
-    Floats left;
-    Floats right;
+    Floats<lanes> sums{};
+    Floats<lanes> left;
+    Floats<lanes> right;
     std::size_t column = 0;
     for (; column + vector_floats <= columns.dim; column += vector_floats) {
       load(row + column, vector_floats, left);
@@ -148,10 +140,11 @@ struct ProductTask {
       load(grad + column, columns.dim - column, right);
       sums += left * right;
     }
-    return sum_lanes(sums);
+    return sum_of(sums);
   }
 };
 
+template <std::size_t lanes>
 struct SpreadTask {
   const NeighborLists& lists;
   TargetRange range;
@@ -185,8 +178,8 @@ struct SpreadTask {
       const float factor = coefficient(factors[head], weights);
       for (std::size_t column = 0; column < columns.dim; column += vector_floats) {
         const std::size_t count = std::min(vector_floats, columns.dim - column);
-        Floats sum;
-        Floats values;
+        Floats<lanes> sum;
+        Floats<lanes> values;
         load(to + head * columns.row_step + column, count, sum);
         load(grad + head * columns.dim + column, count, values);
         sum += values * factor;
@@ -220,9 +213,11 @@ template <typename Value>
 void attend(const NeighborLists& lists, TargetRange range, const SlotWeights& weights, const Matrix<const Value>& rows,
             const Matrix<float>& out, unsigned num_threads, InstructionSet instructions) {
   const HeadColumns columns = check_sums(lists, range, weights.values, rows.num_rows, rows.num_columns, as_const(out));
-  const SumTask<Value> task{lists, weights, rows, out, range.begin, columns};
-  share_targets(range, threads_for(lists, range, out.num_columns, num_threads),
-                [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
+  const std::size_t num_shares = threads_for(lists, range, out.num_columns, num_threads);
+  with_instructions(instructions, [&](auto set) {
+    const SumTask<set.lanes, Value> task{lists, weights, rows, out, range.begin, columns};
+    share_targets(range, num_shares, [&](TargetRange turn) { set.run(task, turn.begin, turn.end); });
+  });
 }
 
 template <typename Value>
@@ -236,9 +231,11 @@ void attend_backward_attention(const NeighborLists& lists, TargetRange range, co
     require_attention(grad_attention.num_columns == weights.values.num_columns,
                       "attention and its gradient must have the same number of heads");
   }
-  const ProductTask<Value> task{lists, weights, rows, grad_out, grad_attention, range.begin, columns};
-  share_targets(range, threads_for(lists, range, grad_out.num_columns, num_threads),
-                [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
+  const std::size_t num_shares = threads_for(lists, range, grad_out.num_columns, num_threads);
+  with_instructions(instructions, [&](auto set) {
+    const ProductTask<set.lanes, Value> task{lists, weights, rows, grad_out, grad_attention, range.begin, columns};
+    share_targets(range, num_shares, [&](TargetRange turn) { set.run(task, turn.begin, turn.end); });
+  });
 }
 
 template <typename Value>
@@ -257,8 +254,9 @@ void attend_backward_rows(const NeighborLists& lists, TargetRange range, const S
       check_sums(lists, range, weights.values, grad_rows.num_rows, grad_rows.num_columns, grad_out);
   const std::size_t num_shares = threads_for(lists, range, grad_out.num_columns, num_threads);
   share_turns(num_shares, num_shares, [&](std::size_t turn, std::size_t) {
-    const SpreadTask task{lists, range, weights, grad_out, grad_rows, columns, {turn, num_shares}};
-    run_with(instructions, task);
+    with_instructions(instructions, [&](auto set) {
+      set.run(SpreadTask<set.lanes>{lists, range, weights, grad_out, grad_rows, columns, {turn, num_shares}});
+    });
   });
 }
 

@@ -15,12 +15,6 @@ namespace {
 // Rows per turn. Their gradients of weight and bias are added before other turns' are: another number gives other bits.
 constexpr std::size_t turn_rows = 128;
 
-[[gnu::always_inline]] inline void clear_after(std::size_t count, Floats& values) {
-  Floats cleared{};
-  std::memcpy(&cleared, &values, count * sizeof(float));
-  values = cleared;
-}
-
 // Calls visit(first column, number of columns) for the vectors of a row.
 template <typename Visit>
 [[gnu::always_inline]] inline void for_vectors(std::size_t num_columns, const Visit& visit) {
@@ -29,7 +23,7 @@ template <typename Visit>
   if (whole < num_columns) visit(whole, num_columns - whole);
 }
 
-template <typename Value>
+template <std::size_t lanes, typename Value>
 struct Normalize {
   const Value* x;
   std::span<const float> weight;
@@ -44,16 +38,16 @@ struct Normalize {
     for (std::size_t row = begin; row < end; ++row) {
       const Value* const from = x + row * num_columns;
       Value* const to = out + row * num_columns;
-      Floats sums{};
+      Floats<lanes> sums{};
       for_vectors(num_columns, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
-        Floats values;
+        Floats<lanes> values;
         load(from + first, count, values);
         sums += values;
       });
       const float mean = sum_of(sums) / divisor;
-      Floats squares{};
+      Floats<lanes> squares{};
       for_vectors(num_columns, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
-        Floats values;
+        Floats<lanes> values;
         load(from + first, count, values);
         values -= mean;
         if (count < vector_floats) clear_after(count, values);
@@ -62,9 +56,9 @@ struct Normalize {
       const float scale = 1.0F / std::sqrt(sum_of(squares) / divisor + epsilon);
       moments[row] = {.mean = mean, .scale = scale};
       for_vectors(num_columns, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
-        Floats values;
-        Floats weights;
-        Floats biases;
+        Floats<lanes> values;
+        Floats<lanes> weights;
+        Floats<lanes> biases;
         load(from + first, count, values);
         load(weight.data() + first, count, weights);
         load(bias.data() + first, count, biases);
@@ -74,7 +68,7 @@ struct Normalize {
   }
 };
 
-template <typename Value>
+template <std::size_t lanes, typename Value>
 struct NormalizeBackward {
   const Value* x;
   const RowMoments* moments;
@@ -91,14 +85,14 @@ struct NormalizeBackward {
       const Value* const given = grad_out + row * num_columns;
       Value* const to = grad_x + row * num_columns;
       const auto [mean, scale] = moments[row];
-      Floats products{};
-      Floats grads{};
+      Floats<lanes> products{};
+      Floats<lanes> grads{};
       for_vectors(num_columns, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
-        Floats normal;
-        Floats grad;
-        Floats weights;
-        Floats of_weight;
-        Floats of_bias;
+        Floats<lanes> normal;
+        Floats<lanes> grad;
+        Floats<lanes> weights;
+        Floats<lanes> of_weight;
+        Floats<lanes> of_bias;
         load(from + first, count, normal);
         load(given + first, count, grad);
         load(weight.data() + first, count, weights);
@@ -114,9 +108,9 @@ struct NormalizeBackward {
       const float mean_product = sum_of(products) / divisor;
       const float mean_grad = sum_of(grads) / divisor;
       for_vectors(num_columns, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
-        Floats normal;
-        Floats grad;
-        Floats weights;
+        Floats<lanes> normal;
+        Floats<lanes> grad;
+        Floats<lanes> weights;
         load(from + first, count, normal);
         load(given + first, count, grad);
         load(weight.data() + first, count, weights);
@@ -141,9 +135,11 @@ void layer_norm(std::span<const Value> x, std::span<const float> weight, std::sp
                 InstructionSet instructions) {
   const std::size_t num_rows = moments.size();
   require(x.size() == num_rows * weight.size() && out.size() == x.size() && bias.size() == weight.size());
-  const Normalize<Value> task{x.data(), weight, bias, epsilon, moments.data(), out.data()};
-  share_turns(turns_of(num_rows), std::max(1U, num_threads), [&](std::size_t turn, std::size_t) {
-    run_with(instructions, task, turn * turn_rows, std::min(num_rows, (turn + 1) * turn_rows));
+  with_instructions(instructions, [&](auto set) {
+    const Normalize<set.lanes, Value> task{x.data(), weight, bias, epsilon, moments.data(), out.data()};
+    share_turns(turns_of(num_rows), std::max(1U, num_threads), [&](std::size_t turn, std::size_t) {
+      set.run(task, turn * turn_rows, std::min(num_rows, (turn + 1) * turn_rows));
+    });
   });
 }
 
@@ -155,11 +151,12 @@ void layer_norm_backward(std::span<const Value> x, std::span<const RowMoments> m
   const std::size_t num_columns = weight.size();
   require(x.size() == num_rows * num_columns && grad_out.size() == x.size() && grad_x.size() == x.size() &&
           grad_weight.size() == num_columns && grad_bias.size() == num_columns);
-  const NormalizeBackward<Value> task{x.data(), moments.data(), weight, grad_out.data(), grad_x.data()};
   std::vector<float> sums(turns_of(num_rows) * 2 * num_columns);
-  share_turns(turns_of(num_rows), std::max(1U, num_threads), [&](std::size_t turn, std::size_t) {
-    run_with(instructions, task, turn * turn_rows, std::min(num_rows, (turn + 1) * turn_rows),
-             sums.data() + turn * 2 * num_columns);
+  with_instructions(instructions, [&](auto set) {
+    const NormalizeBackward<set.lanes, Value> task{x.data(), moments.data(), weight, grad_out.data(), grad_x.data()};
+    share_turns(turns_of(num_rows), std::max(1U, num_threads), [&](std::size_t turn, std::size_t) {
+      set.run(task, turn * turn_rows, std::min(num_rows, (turn + 1) * turn_rows), sums.data() + turn * 2 * num_columns);
+    });
   });
   for (const float* part = sums.data(); part != sums.data() + sums.size(); part += 2 * num_columns) {
     for (std::size_t column = 0; column < num_columns; ++column) {

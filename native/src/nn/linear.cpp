@@ -40,7 +40,7 @@ void require(bool fits) {
 }
 
 // to = from + bias (null: none), rounded.
-template <typename Value>
+template <std::size_t lanes, typename Value>
 struct Round {
   const float* from;
   const Value* bias;
@@ -51,10 +51,10 @@ struct Round {
     for (std::size_t row = 0; row < num_rows; ++row) {
       for (std::size_t first = 0; first < num_columns; first += vector_floats) {
         const std::size_t count = std::min(vector_floats, num_columns - first);
-        Floats sums;
+        Floats<lanes> sums;
         load(from + row * num_columns + first, count, sums);
         if (bias != nullptr) {
-          Floats biases;
+          Floats<lanes> biases;
           load(bias + first, count, biases);
           sums += biases;
         }
@@ -65,14 +65,14 @@ struct Round {
 };
 
 // to = a row, in another type
-template <typename Row, typename Value>
+template <std::size_t lanes, typename Row, typename Value>
 [[gnu::always_inline]] inline void copy_row(const Row* from, std::size_t num_columns, Value* to) {
   if constexpr (std::is_same_v<Row, Value>) {
     std::copy_n(from, num_columns, to);
   } else {
     for (std::size_t first = 0; first < num_columns; first += vector_floats) {
       const std::size_t count = std::min(vector_floats, num_columns - first);
-      Floats values;
+      Floats<lanes> values;
       load(from + first, count, values);
       store(to + first, count, values);
     }
@@ -80,7 +80,7 @@ template <typename Row, typename Value>
 }
 
 // to = rows `begin` to `end` of those wanted
-template <typename Row, typename Value>
+template <std::size_t lanes, typename Row, typename Value>
 struct CopyRows {
   const Row* rows;
   const std::int64_t* places;  // null: all rows, in order
@@ -99,7 +99,7 @@ struct CopyRows {
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
     for (std::size_t row = begin; row < end; ++row) {
       if (places != nullptr && row + rows_ahead < end) prefetch(row_at(row + rows_ahead));
-      copy_row(row_at(row), num_columns, to + (row - begin) * num_columns);
+      copy_row<lanes>(row_at(row), num_columns, to + (row - begin) * num_columns);
     }
   }
 };
@@ -133,7 +133,9 @@ class WantedRows {
     }
     auto* const to = reinterpret_cast<Value*>(memory);
     const std::int64_t* places = places_ ? places_->data() : nullptr;
-    run_with(best_instruction_set(), CopyRows<Row, Value>{x_.data(), places, num_columns_, to}, first, first + count);
+    with_instructions(best_instruction_set(), [&](auto set) {
+      set.run(CopyRows<set.lanes, Row, Value>{x_.data(), places, num_columns_, to}, first, first + count);
+    });
     return to;
   }
 
@@ -144,7 +146,7 @@ class WantedRows {
 };
 
 // sums += every row
-template <typename Value>
+template <std::size_t lanes, typename Value>
 struct AddRows {
   const Value* rows;
   std::size_t num_columns;
@@ -153,10 +155,10 @@ struct AddRows {
   [[gnu::always_inline]] void operator()(std::size_t num_rows) const {
     for (std::size_t first = 0; first < num_columns; first += vector_floats) {
       const std::size_t count = std::min(vector_floats, num_columns - first);
-      Floats total;
+      Floats<lanes> total;
       load(sums + first, count, total);
       for (std::size_t row = 0; row < num_rows; ++row) {
-        Floats values;
+        Floats<lanes> values;
         load(rows + row * num_columns + first, count, values);
         total += values;
       }
@@ -166,29 +168,36 @@ struct AddRows {
 };
 
 // out = the sum of parts that are `stride` apart
-struct AddParts {
+struct Parts {
   const float* parts;
   std::size_t num_parts;
   std::size_t stride;
   float* out;
+};
+
+template <std::size_t lanes>
+struct AddParts {
+  Parts of;
 
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
     for (std::size_t first = begin; first < end; first += vector_floats) {
       const std::size_t count = std::min(vector_floats, end - first);
-      Floats total{};
-      for (std::size_t part = 0; part < num_parts; ++part) {
-        Floats values;
-        load(parts + part * stride + first, count, values);
+      Floats<lanes> total{};
+      for (std::size_t part = 0; part < of.num_parts; ++part) {
+        Floats<lanes> values;
+        load(of.parts + part * of.stride + first, count, values);
         total += values;
       }
-      store(out + first, count, total);
+      store(of.out + first, count, total);
     }
   }
 };
 
-void add_parts(const AddParts& task, std::size_t num_sums, std::size_t num_threads) {
-  share_turns((num_sums + turn_sums - 1) / turn_sums, num_threads, [&](std::size_t turn, std::size_t) {
-    run_with(best_instruction_set(), task, turn * turn_sums, std::min(num_sums, (turn + 1) * turn_sums));
+void add_parts(const Parts& parts, std::size_t num_sums, std::size_t num_threads) {
+  with_instructions(best_instruction_set(), [&](auto set) {
+    share_turns((num_sums + turn_sums - 1) / turn_sums, num_threads, [&](std::size_t turn, std::size_t) {
+      set.run(AddParts<set.lanes>{parts}, turn * turn_sums, std::min(num_sums, (turn + 1) * turn_sums));
+    });
   });
 }
 
@@ -234,8 +243,9 @@ void linear(const MatrixProducts& products, std::span<const std::type_identity_t
     const std::span<Value> results = out.subspan(first * out_dim, count * out_dim);
     if constexpr (rounds) {
       layer.forward(rows, weight.data(), count, 0, of_lane);
-      run_with(best_instruction_set(),
-               Round<Value>{of_lane, bias.empty() ? nullptr : bias.data(), out_dim, results.data()}, count);
+      with_instructions(best_instruction_set(), [&](auto set) {
+        set.run(Round<set.lanes, Value>{of_lane, bias.empty() ? nullptr : bias.data(), out_dim, results.data()}, count);
+      });
     } else {
       for (std::size_t row = 0; row < count && !bias.empty(); ++row) {
         std::copy(bias.begin(), bias.end(), results.data() + row * out_dim);
@@ -293,13 +303,15 @@ void linear_backward(const MatrixProducts& products, std::span<const Value> grad
       }
       const Value* rows = wanted.take(first, count, of_lane + rectified_floats + rounded_floats);
       layer.of_weight(grads.data(), rows, count, 1, weight_sums);
-      run_with(best_instruction_set(), AddRows<Value>{grads.data(), out_dim, bias_sums}, count);
+      with_instructions(best_instruction_set(),
+                        [&](auto set) { set.run(AddRows<set.lanes, Value>{grads.data(), out_dim, bias_sums}, count); });
       if (weight.empty()) continue;
       Value* of_x = grad_x.data() + first * in_dim;
       if constexpr (rounds) {
         float* sums = of_lane + rectified_floats;
         layer.of_x(grads.data(), weight.data(), count, sums);
-        run_with(best_instruction_set(), Round<Value>{sums, nullptr, in_dim, of_x}, count);
+        with_instructions(best_instruction_set(),
+                          [&](auto set) { set.run(Round<set.lanes, Value>{sums, nullptr, in_dim, of_x}, count); });
       } else {
         layer.of_x(grads.data(), weight.data(), count, of_x);
       }

@@ -192,7 +192,7 @@ void test_float16_is_rounded_to_nearest_even() {
     values.push_back(std::ldexp(static_cast<float>(random()) / 0x1p32F + 1.0F, static_cast<int>(random() % 44) - 27));
   }
   for (std::size_t first = 0; first + vector_floats <= values.size(); first += vector_floats) {
-    Floats floats;
+    Floats<4> floats;
     load(values.data() + first, vector_floats, floats);
     std::array<Float16, vector_floats> halves;
     store(halves.data(), vector_floats, floats);
