@@ -152,15 +152,20 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=40, help="batches per epoch")
     parser.add_argument("--epochs", type=int, default=3, help="epochs per run; the first one is not counted")
     parser.add_argument("--turns", type=int, default=3)
+    names = [case.name for case in CASES]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="CASE", help=", ".join(names))
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="a JSON file here for docs/papers.md")
     arguments = parser.parse_args()
+    claimed = next(case.name for case in CASES if case.is_claimed)
+    if arguments.keep is not None and claimed not in arguments.only:
+        parser.error(f"--keep keeps the case '{claimed}': name it with --only")
     started = time.monotonic()
     out = sys.stderr if arguments.json else sys.stdout
     dataset = find_dataset("W", arguments.dir)
     found: dict[str, Any] = {}
     are_met = True
-    for case in CASES:
+    for case in (case for case in CASES if case.name in arguments.only):
         runs: dict[int, list[dict[str, Any]]] = {count: [] for count in PROCESSES}
         for _ in range(arguments.turns):
             for count, results in runs.items():

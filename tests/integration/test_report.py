@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,16 @@ def test_what_is_drawn_is_what_was_recorded(folder: Path) -> None:
     # The kernel adds up the resident pages of each core from time to time: its peak may be a little behind.
     peak_bytes = json.loads((folder / "sage" / "result.json").read_text())["peak_rss_bytes"]
     assert 0 < max(memory["y"]) <= peak_bytes + (1 << 20)
+
+
+def test_overhead_that_was_predicted_is_drawn_next_to_the_measured(folder: Path) -> None:
+    run = read_run(folder / "sage")
+    assert run.result is not None
+    predicted = replace(run, result={**run.result, "predicted_overhead_bytes": 123_000_000})
+    for each, is_there in ((run, False), (predicted, True)):
+        (memory,) = (figure for figure in run_figures(each) if figure.title == "Memory")
+        assert ("predicted overhead" in [line["name"] for line in memory.data]) is is_there
+        assert ("predicted 123 MB" in memory.note) is is_there
 
 
 def test_one_epoch_is_kept_batch_by_batch(folder: Path) -> None:

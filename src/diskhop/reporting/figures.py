@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from diskhop.budget import format_bytes
 from diskhop.reporting.palette import BLUE, GRAY, GREEN, VERMILION, VIOLET
 from diskhop.reporting.records import RunRecord
 
@@ -158,11 +159,14 @@ def _memory(run: RunRecord) -> Figure | None:
     if run.result is not None and run.plan is not None:
         overhead, budget = run.result["overhead_bytes"], run.plan["memory_bytes"]
         bounds = [("overhead", overhead, "dot")]
+        if (predicted := run.result.get("predicted_overhead_bytes")) is not None:
+            bounds.append(("predicted overhead", predicted, "dashdot"))
+            note += f"; overhead {format_bytes(overhead)}, predicted {format_bytes(predicted)}"
         # A budget far above what was used would press the rest flat.
         if overhead + budget < 3 * max(num_bytes):
             bounds.append(("overhead + budget", overhead + budget, "dash"))
         else:
-            note += f"; overhead and budget together are {(overhead + budget) / 1e9:.3g} GB, far above"
+            note += f"; overhead and budget together are {format_bytes(overhead + budget)}, far above"
         data += [
             {
                 "type": "scatter", "mode": "lines", "name": name, "x": [seconds[0], seconds[-1]],
