@@ -37,18 +37,19 @@ from tests.runs import (
 LOST: tuple[Lost, ...] = ("names", "data")
 RUN = Path("some/folders/run")
 INTERRUPTED_COMMAND = """
-import os, signal
+import os, signal, sys
 from diskhop import cli
 from diskhop.ui import terminal
 
 # A process that a shell started in the background ignores SIGINT, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+number = int(sys.argv.pop())
 
 class Interrupter(terminal.TerminalCallback):
     def batch_done(self, progress):
         super().batch_done(progress)
         if (progress.stage, progress.epoch, progress.batch) == ("train", 2, 3):
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
 terminal.TerminalCallback = Interrupter
 cli.main()
@@ -91,17 +92,24 @@ def test_a_killed_run_resumes_to_the_bytes_of_one_never_interrupted(dataset: Dat
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 
-def test_an_interrupted_run_ends_with_one_line_and_resumes_to_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
+@pytest.mark.fast("15")
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM"), (signal.SIGHUP, "ended by SIGHUP")],
+)
+def test_an_interrupted_run_ends_with_one_line_and_resumes_to_the_same_bytes(
+    dataset: Dataset, tmp_path: Path, number: signal.Signals, what: str
+) -> None:
     train(dataset, out=tmp_path / "whole", **OPTIONS)
     out = tmp_path / "stopped"
     arguments = ["train", "--config", str(tmp_path / "whole/config.toml"), "--out", str(out)]
-    command = [sys.executable, "-c", INTERRUPTED_COMMAND, *arguments]
+    command = [sys.executable, "-c", INTERRUPTED_COMMAND, *arguments, str(int(number))]
     stopped = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert stopped.returncode == 130
+    assert stopped.returncode == 128 + number
     lines = stopped.stderr.splitlines()
     resume = f"diskhop train --resume --out {out}"
     assert [line for line in lines if line.startswith("diskhop:")] == lines[-1:]
-    assert lines[-1] == f"diskhop: interrupted; resume with: {resume}"
+    assert lines[-1] == f"diskhop: {what}; resume with: {resume}"
     assert "Traceback" not in stopped.stdout + stopped.stderr
     assert len(losses(out)) == 2
     assert not (out / "result.json").exists()

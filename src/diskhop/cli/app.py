@@ -22,7 +22,9 @@ from diskhop.errors import ConfigError, DiskhopError
 from diskhop.runtime.process import end_with_parent, let_openmp_sleep
 from diskhop.system.pressure import watch_pressure
 
-_INTERRUPTED = 130
+# Exit codes of what a signal has ended: this and its number, as shells have it.
+_FIRST_OF_SIGNALS = 128
+_INTERRUPTED = _FIRST_OF_SIGNALS + signal.SIGINT
 _IN_ONE_PROCESS = ("import", "generate", "update", "compact", "export", "propagate", "pack")
 _NAME = "diskhop"
 
@@ -101,11 +103,11 @@ def main() -> None:
     """Run the command line; the console script's entry."""
     # Before torch brings OpenMP.
     let_openmp_sleep()
-    ended = []
+    ended = list[int]()
 
     def end(number: int, frame: object) -> None:
-        ended.append(128 + number)
-        sys.exit(128 + number)
+        ended.append(_FIRST_OF_SIGNALS + number)
+        sys.exit(ended[-1])
 
     # As after Ctrl-C, unfinished files are removed. DuckDB turns the exit into an interruption, hence `ended`.
     signal.signal(signal.SIGTERM, end)
@@ -117,7 +119,12 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
     watch_pressure(lambda line: stderr.print(line, markup=False))
-    code = run(sys.argv[1:])
+    try:
+        code = run(sys.argv[1:])
+    except SystemExit as error:
+        if ended and "WORLD_SIZE" not in os.environ:  # the launcher of ranks says which one ended the others
+            _fail(_with_notes(f"ended by {signal.Signals(ended[0] - _FIRST_OF_SIGNALS).name}", error), ended[0])
+        raise
     sys.exit(ended[0] if ended else code)
 
 

@@ -144,7 +144,7 @@ def run_config(
         finished = kind.run(context, config, task)
         callback.finished(finished.result)
     except BaseException as error:
-        is_resumable = isinstance(error, KeyboardInterrupt | RankError)
+        is_resumable = isinstance(error, KeyboardInterrupt | SystemExit | RankError)
         if is_resumable and out is not None and (out / CONFIG_FILE).exists():
             error.add_note(f"resume with: {resume_command(kind.name, out)}")
         callback.failed(error)

@@ -247,7 +247,7 @@ def tune(
     callback.announced(f"tune: {len(grid)} trials of {rungs[0]} epochs, then the best third for longer")
     try:
         chosen = halve(grid, rungs, config.metric, attempt, 60 * minutes)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, SystemExit) as error:
         if record.trials and out is not None:
             error.add_note(f"the same command continues the search, whose trials are in {out / TUNING_FILE}")
         raise
