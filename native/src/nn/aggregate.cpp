@@ -70,7 +70,7 @@ struct Rows {
 template <std::size_t lanes, typename Task>
 [[gnu::always_inline]] inline void for_columns(const Task& task, std::size_t num_columns, std::size_t begin,
                                                std::size_t end) {
-  const std::size_t num_rows = std::max(min_block_rows, block_values / num_columns);
+  const std::size_t num_rows = std::max(min_block_rows, block_values / std::max<std::size_t>(1, num_columns));
   for (Rows rows{begin, begin, end}; rows.begin < end; rows.begin = rows.end) {
     rows.end = std::min(end, rows.begin + num_rows);
     std::size_t column = 0;
