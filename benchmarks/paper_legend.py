@@ -82,7 +82,7 @@ FIGURE_8 = {"Marius": 57.63, "GE2": 59.85, "Legend": 96.79}
 class Scale(NamedTuple):
     """Sizes: nodes, edges by the paper's graph that they stand for, negatives, timed batches and their edges.
 
-    num_turns: of Table 6, each with a training of every kind: a disk's rate changes from one to the next. It is odd.
+    num_turns: number of turns of Table 6, which is odd. Each trains all kinds: a disk's rate changes with the minute.
     """
 
     num_nodes: int

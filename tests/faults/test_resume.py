@@ -55,6 +55,9 @@ terminal.TerminalCallback = Interrupter
 cli.main()
 """
 
+# Standard error becomes a pipe without a reader.
+HANG_UP = "unread, written = os.pipe(); os.dup2(written, 2); os.close(unread)"
+
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
@@ -114,6 +117,18 @@ def test_an_interrupted_run_ends_with_one_line_and_resumes_to_the_same_bytes(
     assert len(losses(out)) == 2
     assert not (out / "result.json").exists()
 
+    assert run(["train", "--resume", "--out", str(out)]) == 0
+    assert_same_run(tmp_path / "whole", out)
+
+
+def test_a_hangup_has_its_exit_code_without_a_reader_of_the_last_line(dataset: Dataset, tmp_path: Path) -> None:
+    train(dataset, out=tmp_path / "whole", **OPTIONS)
+    out = tmp_path / "stopped"
+    arguments = ["train", "--config", str(tmp_path / "whole/config.toml"), "--out", str(out)]
+    hung_up = INTERRUPTED_COMMAND.replace("            os.kill(", f"            {HANG_UP}\n            os.kill(")
+    command = [sys.executable, "-c", hung_up, *arguments, str(int(signal.SIGHUP))]
+    stopped = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert stopped.returncode == 128 + signal.SIGHUP
     assert run(["train", "--resume", "--out", str(out)]) == 0
     assert_same_run(tmp_path / "whole", out)
 

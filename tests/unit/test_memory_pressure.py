@@ -37,8 +37,8 @@ def test_waits_of_the_group_are_said_with_the_figures_of_this_process(kernel: Ke
     assert kernel.pressure.look(100.0) == ""
     kernel.set(machine=0.6, group=2.0)
     line = kernel.pressure.look(105.0)
-    assert line.startswith(f"Waiting for memory: 40% of the last 5 s, counted in {kernel.group.parent}; ")
-    assert f"this process ({os.getpid()}) has " in line
+    assert line.startswith(f"Waiting for memory: 40% of the last 5 s (control group {kernel.group.parent}). ")
+    assert f"Process {os.getpid()} has " in line
     assert "\n" not in line
 
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t edges_ahead = 16;
 
 constexpr std::size_t line_bytes = 64;
-// Rows that are computed before their next columns: so many that they have this many values, but at least some.
+// Rows of a block: about this many values, and at least this many rows.
 constexpr std::size_t block_values = 4096;
 constexpr std::size_t min_block_rows = 4;
 // Rows per turn: small enough that no thread waits for another one's turn, even with a hub in it.

@@ -66,6 +66,7 @@ template <typename Step>
                                              std::size_t end) {
   if (num_heads == 1) return run_head_group<1>(step, 0, 1, begin, end);
   if (num_heads == 4) return run_head_group<4>(step, 0, 4, begin, end);
+  if (num_heads == most_heads) return run_head_group<most_heads>(step, 0, most_heads, begin, end);
   for (std::size_t head = 0; head < num_heads; head += most_heads) {
     run_head_group<most_heads>(step, head, std::min(most_heads, num_heads - head), begin, end);
   }

@@ -62,7 +62,11 @@ struct SumTask {
   [[gnu::always_inline]] void sum_head(std::size_t target, std::size_t head) const {
     std::size_t column = 0;
     const auto fits = [&](std::size_t num_vectors) { return columns.dim - column >= num_vectors * vector_floats; };
-    for (; fits(8); column += 8 * vector_floats) sum_columns<8>(target, head, column, vector_floats);
+    // As many as registers hold.
+    if constexpr (lanes == vector_floats) {
+      for (; fits(8); column += 8 * vector_floats) sum_columns<8>(target, head, column, vector_floats);
+    }
+    for (; fits(4); column += 4 * vector_floats) sum_columns<4>(target, head, column, vector_floats);
     for (; fits(2); column += 2 * vector_floats) sum_columns<2>(target, head, column, vector_floats);
     for (; column < columns.dim; column += vector_floats) {
       sum_columns<1>(target, head, column, std::min(vector_floats, columns.dim - column));

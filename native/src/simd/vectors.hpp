@@ -1,8 +1,8 @@
 // Vectors of floats as plain vector types, one register of the instruction set each, and groups of sixteen floats.
 // Every operation is explicit and none is contracted, so all sets give the same bits.
 //
-// Never a vector that is wider than a register: GCC keeps it on the stack, where its halves are loaded back by ways
-// that take longer than the work, and its comparisons become scalar code.
+// No vector is wider than a register: GCC keeps such a one on the stack, where its halves are loaded back by ways that
+// take longer than the work, and its comparisons become scalar code. Heads of attention are eight for all sets.
 #pragma once
 
 #include <algorithm>

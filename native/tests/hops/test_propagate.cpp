@@ -15,6 +15,7 @@
 #include "diskhop/io/buffer.hpp"
 #include "hops.hpp"
 #include "io_testing.hpp"
+#include "simd/instruction_sets.hpp"
 #include "simd/vectors.hpp"
 
 using namespace diskhop;
@@ -169,6 +170,21 @@ Value nearest_even(float value, int fraction_bits, int least_exponent, float lar
   return {static_cast<std::uint16_t>(bits | (std::signbit(value) ? 0x8000 : 0))};
 }
 
+template <std::size_t lanes>
+struct Halve {
+  const std::vector<float>& values;
+  std::vector<Float16>& halves;
+
+  [[gnu::always_inline]] void operator()() const {
+    for (std::size_t first = 0; first < values.size(); first += vector_floats) {
+      const std::size_t count = std::min(vector_floats, values.size() - first);
+      Floats<lanes> floats;
+      load(values.data() + first, count, floats);
+      store(halves.data() + first, count, floats);
+    }
+  }
+};
+
 void test_float16_is_rounded_to_nearest_even() {
   std::vector<float> values{0.0F,
                             -0.0F,
@@ -191,21 +207,15 @@ void test_float16_is_rounded_to_nearest_even() {
   while (values.size() < 200'000) {
     values.push_back(std::ldexp(static_cast<float>(random()) / 0x1p32F + 1.0F, static_cast<int>(random() % 44) - 27));
   }
-  for (std::size_t first = 0; first + vector_floats <= values.size(); first += vector_floats) {
-    Floats<4> floats;
-    load(values.data() + first, vector_floats, floats);
-    std::array<Float16, vector_floats> halves;
-    store(halves.data(), vector_floats, floats);
-    std::array<float, vector_floats> back;
-    load(halves.data(), vector_floats, floats);
-    store(back.data(), vector_floats, floats);
-    for (std::size_t lane = 0; lane < vector_floats; ++lane) {
-      const float value = values[first + lane];
-      const auto expected = nearest_even<Float16>(value, 10, -14, 65504.0F);
-      if (std::isnan(value)) {
-        check((halves[lane].bits & 0x7fff) == expected.bits, "not a number stays none");
+  std::vector<Float16> halves(values.size());
+  for (const InstructionSet instructions : supported_instruction_sets()) {
+    with_instructions(instructions, [&](auto set) { set.run(Halve<set.lanes>{values, halves}); });
+    for (std::size_t place = 0; place < values.size(); ++place) {
+      const auto expected = nearest_even<Float16>(values[place], 10, -14, 65504.0F);
+      if (std::isnan(values[place])) {
+        check((halves[place].bits & 0x7fff) == expected.bits, "not a number stays none");
       } else {
-        check(halves[lane].bits == expected.bits, "float16 is the nearest, " + std::to_string(value));
+        check(halves[place].bits == expected.bits, "float16 is the nearest, " + std::to_string(values[place]));
       }
     }
   }

@@ -150,8 +150,8 @@ std::vector<float> run_all(const Case& problem, bool shares_rows, double dropout
 }
 
 void test_no_bit_depends_on_threads_or_instructions() {
-  for (const auto& [heads, dim] :
-       std::initializer_list<std::pair<std::size_t, std::size_t>>{{1, 150}, {3, 16}, {4, 47}, {8, 1}, {19, 5}}) {
+  for (const auto& [heads, dim] : std::initializer_list<std::pair<std::size_t, std::size_t>>{
+           {1, 150}, {2, 9}, {3, 16}, {4, 47}, {8, 1}, {16, 3}, {19, 5}}) {
     Case problem(600, 700, heads, dim);
     for (const bool shares_rows : {false, true}) {
       problem.has_loops = shares_rows == (heads % 2 == 0);

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from functools import cache
 from typing import Annotated, Any
 
@@ -118,14 +119,24 @@ def main() -> None:
         end_with_parent(signal.SIGTERM)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
-    watch_pressure(lambda line: stderr.print(line, markup=False))
+    watch = watch_pressure(lambda line: stderr.print(line, markup=False))
     try:
-        code = run(sys.argv[1:])
+        with watch if _does_the_work(sys.argv) else nullcontext():
+            code = run(sys.argv[1:])
     except SystemExit as error:
-        if ended and "WORLD_SIZE" not in os.environ:  # the launcher of ranks says which one ended the others
-            _fail(_with_notes(f"ended by {signal.Signals(ended[0] - _FIRST_OF_SIGNALS).name}", error), ended[0])
-        raise
+        if not ended:
+            raise
+        # The launcher of ranks says which one ended the others.
+        if os.environ.get("WORLD_SIZE", "1") == "1":
+            with suppress(OSError, SystemExit):  # the reader may be gone, as after a hangup
+                _fail(_with_notes(f"ended by {signal.Signals(ended[0] - _FIRST_OF_SIGNALS).name}", error), ended[0])
     sys.exit(ended[0] if ended else code)
+
+
+def _does_the_work(words: list[str]) -> bool:
+    """Whether this process is neither the launcher of others nor one of ranks whose first one speaks for all."""
+    is_launcher = any(word.partition("=")[0] == "--processes" for word in words)
+    return not is_launcher and os.environ.get("RANK", "0") == "0"
 
 
 def run(arguments: list[str]) -> int:

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from diskhop.budget import format_bytes
@@ -21,6 +22,8 @@ SECONDS_APART = 5.0
 _SECONDS_BETWEEN_LINES = 60.0
 # Below, other programs come and go as they always do.
 _LEAST_SHARE = 0.1
+# A line may wait for whoever reads it.
+_SECONDS_TO_END = 1.0
 
 
 class MemoryPressure:
@@ -56,26 +59,38 @@ def describe_wait(share: float, seconds: float, path: Path) -> str:
     """Return the line about a wait, with the figures of this process. path: the file that counts the waits."""
     own = read_figures(STATUS, ("VmRSS", "RssFile"))
     limit = memory_limit()
-    who = "on this machine" if path == OF_MACHINE else f"in {path.parent}"
+    where = "this machine" if path == OF_MACHINE else f"control group {path.parent}"
     return (
-        f"Waiting for memory: {share:.0%} of the last {seconds:.0f} s, counted {who}; this process ({os.getpid()}) has "
-        f"{format_bytes(own['VmRSS'])}, {format_bytes(own['RssFile'])} of them pages of files, and may use "
-        f"{format_bytes(limit.num_bytes)} ({limit.source})"
+        f"Waiting for memory: {share:.0%} of the last {seconds:.0f} s ({where}). Process {os.getpid()} has "
+        f"{format_bytes(own['VmRSS'])}, {format_bytes(own['RssFile'])} of it pages of files, and may use "
+        f"{format_bytes(limit.num_bytes)} ({limit.source}). Try a smaller --memory."
     )
 
 
-def watch_pressure(tell: Callable[[str], None]) -> None:
-    """Begin to look every five seconds until the process ends, in a thread of its own. tell: is given each line."""
-    threading.Thread(target=_watch, args=(tell,), name="memory pressure", daemon=True).start()
+@contextmanager
+def watch_pressure(tell: Callable[[str], None]) -> Iterator[None]:
+    """Look every five seconds in this context, in a thread of its own. tell: is given each line."""
+    is_over = threading.Event()
+    thread = threading.Thread(target=_watch, args=(tell, is_over), name="memory pressure", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(_SECONDS_TO_END)
 
 
-def _watch(tell: Callable[[str], None]) -> None:
+def _watch(tell: Callable[[str], None], is_over: threading.Event) -> None:
     pressure = MemoryPressure()
     while True:
         line = pressure.look(time.monotonic())
-        if line:
-            tell(line)
-        time.sleep(SECONDS_APART)
+        try:
+            if line:
+                tell(line)
+        except OSError:  # the reader is gone
+            return
+        if is_over.wait(SECONDS_APART):
+            return
 
 
 def _read_waits(files: list[Path]) -> Iterator[tuple[Path, int]]:

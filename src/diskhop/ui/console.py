@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from rich.console import Console
@@ -23,6 +24,12 @@ class SafeConsole(Console):
 
     Tables and texts of rich are written unchanged: safe_text() makes their cells.
     """
+
+    def on_broken_pipe(self) -> None:
+        """End the process, as Console does, but not from another thread: it would hide the result of a command."""
+        if threading.current_thread() is not threading.main_thread():
+            raise BrokenPipeError
+        super().on_broken_pipe()
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects as Console does."""

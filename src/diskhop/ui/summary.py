@@ -116,9 +116,10 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[Row]:
     rows += _TRAFFIC[result["kind"]](result)
     rows.append(("budget", f"{format_bytes(plan['memory_bytes'])}: {_shown_reserved(plan)}"))
     peak, overhead = format_bytes(result["peak_rss_bytes"]), format_bytes(result["overhead_bytes"])
+    outside = f"{overhead} outside the budget: Python, model, activations"
     if "predicted_overhead_bytes" in result:
-        overhead += f", predicted {format_bytes(result['predicted_overhead_bytes'])},"
-    rows.append(("peak memory", f"{peak} ({overhead} outside the budget: Python, model, activations)"))
+        outside += f"; predicted {format_bytes(result['predicted_overhead_bytes'])}"
+    rows.append(("peak memory", f"{peak} ({outside})"))
     if out is not None:
         rows += [("written to", str(out)), ("next", f"diskhop report {shlex.quote(str(out))}")]
     return rows
