@@ -41,8 +41,9 @@ import os, signal, sys
 from diskhop import cli
 from diskhop.ui import terminal
 
-# A process that a shell started in the background ignores SIGINT, and so would its children.
+# A process that a shell started in the background ignores SIGINT, and one of nohup SIGHUP, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 number = int(sys.argv.pop())
 
 class Interrupter(terminal.TerminalCallback):
