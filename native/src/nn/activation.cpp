@@ -5,8 +5,8 @@
 #include <stdexcept>
 
 #include "base/turns.hpp"
-#include "diskhop/base/random.hpp"
 #include "simd/instruction_sets.hpp"
+#include "simd/vector_draws.hpp"
 #include "simd/vectors.hpp"
 
 namespace diskhop {
@@ -15,16 +15,6 @@ namespace {
 // Values that share a key of draws. Another length would give other draws.
 constexpr std::size_t block_values = 4096;
 constexpr std::size_t turn_values = 16 * block_values;
-
-// Fills words with draw32(key, counter) for a register's counters.
-template <typename Words>
-[[gnu::always_inline]] inline void draw(std::uint64_t key, const Words& counters, Words& words) {
-  words = static_cast<std::uint32_t>(key) + (counters + 1) * golden32;
-  words = (words ^ (words >> 16)) * 0x85ebca6bU;
-  words ^= words >> 13;
-  words = (words + static_cast<std::uint32_t>(key >> 32)) * 0xc2b2ae35U;
-  words ^= words >> 16;
-}
 
 // Keeps the bits of `values` that the mask has set.
 template <typename Values, typename Words>
@@ -65,7 +55,7 @@ struct Rectify {
         Words is_kept = reinterpret_cast<Words>(found > 0);
         if (drop.threshold != 0) {
           Words draws;
-          draw(key, places + static_cast<std::uint32_t>(first - block), draws);
+          draw_words(key, places + static_cast<std::uint32_t>(first - block), draws);
           is_kept &= reinterpret_cast<Words>(draws >= threshold);
           found *= drop.scale;
         }

@@ -9,6 +9,7 @@
 #include "diskhop/base/random.hpp"
 #include "nn/attention_lists.hpp"
 #include "simd/instruction_sets.hpp"
+#include "simd/vector_draws.hpp"
 #include "simd/vector_exp.hpp"
 #include "simd/vectors.hpp"
 
@@ -138,16 +139,6 @@ struct SlotScoreStep {
   }
 };
 
-/// draw32() of random.hpp for one counter per lane.
-template <typename Bits>
-[[gnu::always_inline]] inline void draw_lanes(std::uint64_t key, const Bits& counters, Bits& draws) {
-  draws = static_cast<std::uint32_t>(key) + (counters + 1) * golden32;
-  draws = (draws ^ (draws >> 16)) * 0x85ebca6bU;
-  draws ^= draws >> 13;
-  draws = (draws + static_cast<std::uint32_t>(key >> 32)) * 0xc2b2ae35U;
-  draws ^= draws >> 16;
-}
-
 /// Computes exponentials divided by their sum, with the sign set where dropout drops.
 struct NormalizeStep {
   const NeighborLists& lists;
@@ -176,7 +167,7 @@ struct NormalizeStep {
       value /= sum;
       if (num_dropped > 0) {
         LaneBits<heads> draws;
-        draw_lanes(key, counters, draws);
+        draw_words(key, counters, draws);
         value = draws <= static_cast<std::uint32_t>(num_dropped - 1) ? -value : value;
         counters += static_cast<std::uint32_t>(attention.num_columns);
       }

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "diskhop/base/random.hpp"
+#include "simd/vector_draws.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -70,12 +71,8 @@ using WideLanes = std::uint64_t [[gnu::vector_size(64)]];
                                                                                   std::uint32_t fanout,
                                                                                   std::uint64_t node_key) {
   constexpr Lanes lanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  // draw32() of random.hpp.
-  Lanes words = static_cast<std::uint32_t>(node_key) + (lanes + 1) * golden32;
-  words = (words ^ (words >> 16)) * 0x85ebca6bU;
-  words ^= words >> 13;
-  words = (words + static_cast<std::uint32_t>(node_key >> 32)) * 0xc2b2ae35U;
-  words ^= words >> 16;
+  Lanes words;
+  draw_words(node_key, lanes, words);
   // scale32() to 0 .. last, the last positions being degree - fanout .. degree - 1.
   const Lanes lasts = degree - fanout + lanes;
   const auto even_words = reinterpret_cast<__m512i>(words);

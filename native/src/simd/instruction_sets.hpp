@@ -7,7 +7,7 @@
 
 namespace diskhop {
 
-/// Calls task(arguments...), compiled for `instructions`. Its operator() and all that it calls must be always_inline.
+/// task(arguments...) in each set. The task's operator() and all that it calls must be always_inline.
 template <typename Task, typename... Arguments>
 struct Compiled {
   static void portable(const Task& task, Arguments... arguments) { task(arguments...); }
@@ -19,18 +19,7 @@ struct Compiled {
 #endif
 };
 
-template <typename Task, typename... Arguments>
-void run_with(InstructionSet instructions, const Task& task, Arguments... arguments) {
-  using Versions = Compiled<Task, Arguments...>;
-#if defined(__x86_64__)
-  if (instructions == InstructionSet::avx512) return Versions::avx512(task, arguments...);
-  if (instructions == InstructionSet::avx2) return Versions::avx2(task, arguments...);
-#endif
-  static_cast<void>(instructions);
-  Versions::portable(task, arguments...);
-}
-
-/// Instruction sets as types. lanes: floats per register. run(): run_with() for tasks made for this many lanes.
+/// Instruction sets as types. lanes: floats per register. run(): calls task(arguments...), compiled for the set.
 struct PortableSet {
   static constexpr std::size_t lanes = 4;
   template <typename Task, typename... Arguments>
@@ -64,6 +53,12 @@ void with_instructions(InstructionSet instructions, const Visit& visit) {
 #endif
   static_cast<void>(instructions);
   visit(PortableSet());
+}
+
+/// Calls task(arguments...), compiled for `instructions`, of a task that is the same for any number of lanes.
+template <typename Task, typename... Arguments>
+void run_with(InstructionSet instructions, const Task& task, Arguments... arguments) {
+  with_instructions(instructions, [&](auto set) { set.run(task, arguments...); });
 }
 
 }  // namespace diskhop

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diskhop.errors import TrainingError
 
-STATUS, MACHINE = Path("/proc/self/status"), Path("/proc/meminfo")
+STATUS, MEMORY_INFO = Path("/proc/self/status"), Path("/proc/meminfo")
 
 
 def read_figures(path: Path, names: Collection[str]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from diskhop.system.figures import MACHINE, STATUS, read_figures
+from diskhop.system.figures import MEMORY_INFO, STATUS, read_figures
 
 GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # A limit of a group that is none: 2^63, rounded down to whole pages.
@@ -52,7 +52,7 @@ def memory_limits(groups: Path = GROUPS, own_file: Path = OWN_GROUPS) -> list[Me
     """
     own = read_figures(STATUS, ("VmSize", "RssAnon", "RssShmem"))
     own_bytes = own["RssAnon"] + own["RssShmem"]
-    free = read_figures(MACHINE, ("MemAvailable",))
+    free = read_figures(MEMORY_INFO, ("MemAvailable",))
     limits = [MemoryLimit(free["MemAvailable"] + own_bytes, "free memory")]
     address_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_bytes != resource.RLIM_INFINITY:

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from diskhop.system.figures import MACHINE, read_figures
+from diskhop.system.figures import MEMORY_INFO, read_figures
 from diskhop.system.memory import default_threads
 
 
@@ -18,7 +18,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "processor": names[0] if names else platform.machine(),
         "cores": default_threads(),
-        "memory_bytes": read_figures(MACHINE, ("MemTotal",))["MemTotal"],
+        "memory_bytes": read_figures(MEMORY_INFO, ("MemTotal",))["MemTotal"],
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "torch": version("torch"),

@@ -17,7 +17,7 @@ from diskhop.budget import format_bytes
 from diskhop.system.figures import STATUS, read_figures
 from diskhop.system.limits import GROUPS, OWN_GROUPS, memory_limit, own_groups
 
-OF_MACHINE = Path("/proc/pressure/memory")
+MACHINE = Path("/proc/pressure/memory")
 SECONDS_APART = 5.0
 _SECONDS_BETWEEN_LINES = 60.0
 # Below, other programs come and go as they always do.
@@ -32,7 +32,7 @@ class MemoryPressure:
     machine, groups, own: the kernel's files; see memory_limits().
     """
 
-    def __init__(self, machine: Path = OF_MACHINE, groups: Path = GROUPS, own: Path = OWN_GROUPS) -> None:
+    def __init__(self, machine: Path = MACHINE, groups: Path = GROUPS, own: Path = OWN_GROUPS) -> None:
         self._files = [machine, *(group / "memory.pressure" for group, _ in own_groups(groups, own))]
         self._waits: dict[Path, int] | None = None
         self._read_at = 0.0
@@ -59,7 +59,7 @@ def describe_wait(share: float, seconds: float, path: Path) -> str:
     """Return the line about a wait, with the figures of this process. path: the file that counts the waits."""
     own = read_figures(STATUS, ("VmRSS", "RssFile"))
     limit = memory_limit()
-    where = "this machine" if path == OF_MACHINE else f"control group {path.parent}"
+    where = "this machine" if path == MACHINE else f"control group {path.parent}"
     return (
         f"Waiting for memory: {share:.0%} of the last {seconds:.0f} s ({where}). Process {os.getpid()} has "
         f"{format_bytes(own['VmRSS'])}, {format_bytes(own['RssFile'])} of it pages of files, and may use "
