@@ -90,7 +90,7 @@ class Scale(NamedTuple):
 
 
 WHOLE = Scale((2, 3, 4, 5, 6), WHOLE_PRESET_EPOCHS, (1, 8, 64, 512, 1000, 8000), 400_000, 3)
-QUICK = Scale((2, 4), 4, (1, 64, 8000), 100_000, 1)
+QUICK = Scale((2, 4), 4, (1, 64, 8000), 50_000, 1)
 
 
 class Trained(NamedTuple):
