@@ -10,7 +10,7 @@ import typer
 
 from diskhop.cli.app import command
 from diskhop.cli.options import COMMON, Json, Overwrite, Preset, spell_options, takes_options
-from diskhop.cli.output import print_json, print_pairs, print_table, stdout
+from diskhop.cli.output import print_json, print_pairs, print_table, stderr, stdout
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.link import LinkConfig
 from diskhop.config.predict import PredictConfig
@@ -80,18 +80,20 @@ def plan(
     from diskhop.api.plan import plan as plan_work
     from diskhop.planning.options import Option
     from diskhop.runs.predict.plan import PredictionPlan
+    from diskhop.ui.still_working import StillWorking
 
-    found = plan_work(
-        path,
-        task=task,
-        dataset=dataset,
-        preset=preset,
-        explain=explain,
-        processes=processes,
-        html=html,
-        overwrite=overwrite,
-        **given,
-    )
+    with StillWorking(stderr):
+        found = plan_work(
+            path,
+            task=task,
+            dataset=dataset,
+            preset=preset,
+            explain=explain,
+            processes=processes,
+            html=html,
+            overwrite=overwrite,
+            **given,
+        )
     if as_json:
         print_json(found.to_dict() | ({} if html is None else {"page": str(html)}))
         return

@@ -19,11 +19,14 @@ from diskhop.runs.choices import Choice
 from diskhop.system.memory import resident_bytes
 from diskhop.ui.console import SafeConsole
 from diskhop.ui.progress import MinuteLines, StageProgress, draws_bars
+from diskhop.ui.still_working import StillWorking
 from diskhop.ui.table import plan_choices, table_lines
 from diskhop.ui.tensorboard import TensorBoardCallback
 
 # Lines about epochs of a long run; a short run has one per epoch.
 _EPOCH_LINES = 20
+# Between the plan and the first batch.
+_OPENING = "Reading what stays in memory"
 
 
 class TerminalCallback(Callback):
@@ -47,14 +50,16 @@ class TerminalCallback(Callback):
         self._num_epochs = 1
         self._choices: Sequence[Choice] = ()
         self._memory_bytes = 0
+        self._before_batches = StillWorking(console)
 
     def __enter__(self) -> TerminalCallback:
+        self._before_batches.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bars.stop()
+        self._end()
 
     def configured(self, config: Any, choices: Sequence[Choice]) -> None:
         """See Callback."""
@@ -66,6 +71,7 @@ class TerminalCallback(Callback):
         width = self._console.width if self._console.is_terminal else None
         self._print(table_lines([*self._choices, *plan_choices(plan.reasons)], width))
         self._memory_bytes = plan.memory_bytes
+        self._before_batches.now_does(_OPENING)
 
     def announced(self, text: str) -> None:
         """See Callback."""
@@ -73,11 +79,13 @@ class TerminalCallback(Callback):
 
     def prepared(self, stage: str, done: int, total: int) -> None:
         """See Callback."""
+        self._before_batches.now_does(stage, has_lines=True)
         self._stages(stage, done, total)
 
     def batch_done(self, progress: BatchProgress) -> None:
         """See Callback."""
         if self._task is None:
+            self._before_batches.end()
             self._bars.start()
             self._task = self._bars.add_task("", status="")
         self._bars.update(
@@ -119,10 +127,14 @@ class TerminalCallback(Callback):
 
     def finished(self, result: Mapping[str, Any]) -> None:
         """See Callback."""
-        self._bars.stop()
+        self._end()
 
     def failed(self, error: BaseException) -> None:
         """See Callback."""
+        self._end()
+
+    def _end(self) -> None:
+        self._before_batches.end()
         self._bars.stop()
 
     def _epoch_line(self, number: int, record: dict[str, Any]) -> str:
