@@ -44,6 +44,6 @@ def doctor(path: Path | str = ".") -> Examined:
     path: a folder on the disk; the file that is measured is removed again. Raises ConfigError if it is missing.
 
     >>> print(diskhop.doctor("."))
-    diskhop...
+    Machine, and the disk of ...
     """
     return Examined(report_disk(Path(path)), report_devices())
