@@ -71,8 +71,8 @@ def test_what_is_suggested_works(dataset: Dataset) -> None:
 
 
 def test_a_step_that_cannot_fit_is_not_tried_and_a_smaller_batch_is_named(dataset: Dataset) -> None:
-    wide = {**QUICK, "hidden": 8192, "batch_size": 300, "eval_batch_size": 100}
-    # Of the wide model's parameters alone there are some megabytes.
+    wide = {**QUICK, "hidden": 32768, "batch_size": 300, "eval_batch_size": 100}
+    # A row of the wide model takes 131 kB in each layer.
     with limited(200 * MB), pytest.raises(BudgetError, match=r"--batch-size \d+|no batch size fits"):
         train(dataset, **wide)
 
