@@ -180,7 +180,7 @@ def caches_bytes(dataset: Dataset, case: Case) -> int:
         choose_plan(dataset, wanted, Budget(1))
     except BudgetError as error:
         smallest_bytes = error.smallest_bytes or 0
-    reading_bytes = measure_batches(dataset, wanted.seed_sets, wanted.seed).hop_read_bytes
+    reading_bytes = measure_batches(dataset, wanted.seed_sets, wanted.seed, case.memory_bytes).hop_read_bytes
     empty_bytes = cached_topology_bytes(dataset.topology, 0)
     # The planner prefers wide staging to lists.
     staging_bytes = STAGING_BYTES - SMALLEST_STAGING_BYTES

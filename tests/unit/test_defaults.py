@@ -8,7 +8,8 @@ import pytest
 
 from diskhop.config.options import option_fields, spell
 from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
-from diskhop.runs.nodes.defaults import resolve_config
+from diskhop.runs.choices import Choices
+from diskhop.runs.nodes.defaults import choose_batches, resolve_config
 from tests.graphs import make_dataset
 
 # Options whose default depends on the machine, on the dataset or on another option in a way that no word of the help
@@ -49,3 +50,32 @@ def test_a_default_in_the_help_is_what_a_run_has(tmp_path: Path, model: str, kin
         # Chosen for some samplers only: a run without them has 0.
         words = ["0"] if option.shown.startswith("chosen (") else option.shown.replace(",", " ").split()
         assert spell(value) in words, f"--{name}: {option.shown}, and a run has {value}"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        # (10 + 10 * 10) / (20 + 20 * 20) of 1000.
+        ({}, 261),
+        ({"batch_size": 4000}, 1047),
+        ({"fanout": (15, 10, 5)}, 108),
+        ({"eval_fanout": (10,)}, 1000),
+        ({"eval_fanout": (5,)}, 1000),
+        ({"batch_size": 200}, 64),
+        ({"batch_size": 30}, 30),
+        ({"eval_batch_size": 7}, 7),
+        # All neighbours: 100 in the mean.
+        ({"eval_fanout": (-1,)}, 64),
+        ({"sampler": "cluster"}, 1000),
+    ],
+)
+def test_a_batch_of_evaluation_is_no_larger_than_one_of_training(given: dict[str, object], expected: int) -> None:
+    choices = Choices(given)
+    choose_batches(choices, 100_000, 10_000_000)
+    assert choices.complete["eval_batch_size"] == expected
+
+
+def test_a_small_graph_is_evaluated_in_large_batches() -> None:
+    choices = Choices({})
+    choose_batches(choices, 100_000, 2_000_000)
+    assert choices.complete["eval_batch_size"] == 1000

@@ -9,11 +9,13 @@ import pytest
 
 from diskhop._native import BufferPool
 from diskhop.budget import Budget
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.io.engine import open_engine
+from diskhop.io.streams import TRANSFER_BYTES
 from diskhop.policies.division import fewest_seconds
 from diskhop.policies.list_reads import ListCurve, list_curve
 from diskhop.protocols import Purpose, neighbor_spec
-from diskhop.sampling.cached_topology import NeighborCacheOptions, open_cached_topology
+from diskhop.sampling.cached_topology import NeighborCacheOptions, count_neighbors, open_cached_topology
 from diskhop.sampling.samplers import open_sampler
 from tests.unit.test_cached_topology import write_skewed
 
@@ -57,6 +59,44 @@ def test_the_curve_says_what_sampling_reads(tmp_path: Path, cache_bytes: int) ->
     # The class of lists at the limit is cached in part, which the curve does not count.
     assert reads <= found.reads <= reads + 2
     assert num_bytes <= found.num_bytes <= 1.1 * num_bytes
+
+
+@pytest.mark.parametrize("counts", ["none", "equal"])
+def test_equally_useful_lists_are_cached_in_part(counts: str) -> None:
+    """All lists of an undirected graph are one class, of which a cache has a part."""
+    num_edges = 100_000
+    indptr = np.arange(0, num_edges + 1, 100)
+    positions = np.arange(0, num_edges, 7)
+    # As many out-edges as in-edges.
+    out_degrees = None if counts == "none" else np.diff(indptr)
+    curve = list_curve(indptr, out_degrees, positions, [len(positions)], 4)
+    found = [
+        curve.reads(4 * num_edges * part // 4, max_gap_bytes=0, alignment=1, max_read_bytes=4) for part in range(5)
+    ]
+    shares = [each.draws / len(positions) for each in found]
+    assert shares == pytest.approx([1, 0.75, 0.5, 0.25, 0], abs=0.05)
+
+
+def test_a_sample_of_the_lists_ranks_nodes_as_all_of_them_do(tmp_path: Path) -> None:
+    num_edges = 4 * TRANSFER_BYTES
+    indices = (np.random.default_rng(0).random(num_edges) ** 4 * 1000).astype(np.uint32)
+    (tmp_path / "indptr.bin").write_bytes(np.array([0, num_edges]).tobytes())
+    indices.tofile(tmp_path / "indices.bin")
+    files = TopologyFiles(
+        indptr_path=tmp_path / "indptr.bin",
+        indices_path=tmp_path / "indices.bin",
+        index_dtype="uint32",
+        num_nodes=1000,
+        num_edges=num_edges,
+    )
+    engine = open_engine().engine
+    whole = count_neighbors(files, engine, BufferPool(0))
+    assert whole.tolist() == np.bincount(indices, minlength=1000).tolist()
+    part = count_neighbors(files, engine, BufferPool(0), num_edges)
+    assert part.sum() == num_edges // 4, "every fourth byte is read"
+    assert np.corrcoef(whole, part)[0, 1] > 0.99
+    # A file that is small enough is read whole.
+    assert count_neighbors(files, engine, BufferPool(0), 4 * num_edges).tolist() == whole.tolist()
 
 
 def test_a_larger_cache_never_reads_more(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_lists_take_exactly_the_memory_that_is_named(dataset: Dataset, workload:
 def test_the_smallest_budget_for_a_named_cache_of_lists_works(dataset: Dataset, workload: Workload, store: str) -> None:
     """Whatever is too small is refused once: what the refusal names is enough for everything, the lists included."""
     all_bytes = list_bytes(dataset.topology)
-    sizes = measure_batches(dataset, workload.seed_sets, 0)
+    sizes = measure_batches(dataset, workload.seed_sets, 0, 200_000_000)
     # The parts of three processes are never a whole number of bytes.
     for cache_bytes, num_processes in product((1, 100_000, all_bytes - 1, all_bytes), (1, 3)):
         wished = replace(workload, store=store, neighbor_cache_bytes=cache_bytes, sizes=sizes)
@@ -110,7 +110,9 @@ def test_the_smallest_budget_has_room_for_choosing_rows_to_pin(
 ) -> None:
     """As in a graph of a hundred times as many nodes, where that takes more than anything else."""
     monkeypatch.setattr("diskhop.planning.store_plan.COUNTING_BYTES_PER_NODE", 2400)
-    wished = replace(workload, store="static", pinned="accesses", sizes=measure_batches(dataset, workload.seed_sets, 0))
+    wished = replace(
+        workload, store="static", pinned="accesses", sizes=measure_batches(dataset, workload.seed_sets, 0, 200_000_000)
+    )
     for cache_bytes, num_processes in product((None, 1, 100_000), (1, 3)):
         named = replace(wished, neighbor_cache_bytes=cache_bytes)
         with pytest.raises(BudgetError, match="counting accesses") as refused:

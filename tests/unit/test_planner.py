@@ -263,9 +263,9 @@ def test_the_trace_of_a_pass_in_order_is_like_the_whole_pass(dataset: Dataset) -
             is_shuffled=False,
         )
         workload = Workload(seed_sets=(seeds,), seed=0)
-        sizes = measure_batches(dataset, workload.seed_sets, 0)
+        sizes = measure_batches(dataset, workload.seed_sets, 0, 500_000_000)
         engine = open_engine("threads").engine
-        rows.append(sample_short_trace(dataset, workload, sizes, Budget(500_000_000), engine, 4096).num_rows)
+        rows.append(sample_short_trace(dataset, workload, sizes, Budget(500_000_000), engine).num_rows)
     assert rows[0] == pytest.approx(rows[1], rel=0.1)
     assert rows[0] == pytest.approx(20 * (1 + degrees.mean()), rel=0.1)
 

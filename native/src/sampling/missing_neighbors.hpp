@@ -72,11 +72,6 @@ class MissingNeighbors {
     lists_.clear();
     num_edges_ = 0;
   }
-  [[nodiscard]] std::size_t num_bytes() const {
-    // Twice: lists are sorted by way of a copy.
-    return 2 * lists_.capacity() * sizeof(MissingList) + draws_.num_bytes() +
-           placed_draws_.capacity() * sizeof(PlacedDraw) + ids_.num_bytes() + to_rows_.num_bytes();
-  }
 
  private:
   struct MissingList {

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.policies.list_reads import ListCurve
 from diskhop.protocols import NodeIds, SampledBatch
 
 
@@ -32,9 +31,8 @@ class ShortTrace:
     node_ids: rows of each batch, ascending; uint32 if that is enough.
     block_bytes: mean bytes of a batch's nodes and edges in memory.
     record_bytes: mean bytes of a batch in a trace.
-    sample_seconds: median seconds of sampling one batch on one thread.
+    sample_seconds: median CPU seconds of sampling one batch on one thread, without reading lists from the disk.
     middle: one whole batch.
-    lists: what it reads of neighbour lists on disk, of a graph with types whose lists are not all in memory; else None.
     """
 
     node_ids: tuple[NDArray[np.uint32] | NodeIds, ...]
@@ -42,7 +40,6 @@ class ShortTrace:
     record_bytes: float
     sample_seconds: float
     middle: SampledBatch
-    lists: ListCurve | None = None
 
     @property
     def num_rows(self) -> float:

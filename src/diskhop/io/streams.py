@@ -108,11 +108,15 @@ class SequentialWriter:
                 self._engine.wait(ticket)
 
 
-def read_in_order(file: File, num_bytes: int, engine: Engine, pool: BufferPool) -> Iterator[NDArray[np.uint8]]:
+def read_in_order(
+    file: File, num_bytes: int, engine: Engine, pool: BufferPool, every: int = 1
+) -> Iterator[NDArray[np.uint8]]:
     """Yield the first num_bytes of a file in parts of TRANSFER_BYTES, prefetching the next part.
 
-    A part is valid until the next one is requested. Takes 2 * TRANSFER_BYTES from the pool. Raises ReadError.
+    A part is valid until the next one is requested. every: n reads the first of each n parts. Takes 2 * TRANSFER_BYTES
+    from the pool. Raises ReadError.
     """
+    step_bytes = every * TRANSFER_BYTES
     buffers = (pool.take(TRANSFER_BYTES), pool.take(TRANSFER_BYTES))
     aligned_bytes = -(-num_bytes // file.offset_alignment) * file.offset_alignment
     tickets: deque[int] = deque()
@@ -121,17 +125,17 @@ def read_in_order(file: File, num_bytes: int, engine: Engine, pool: BufferPool) 
         offsets = np.arange(start, min(start + TRANSFER_BYTES, num_bytes), READ_BYTES, dtype=np.uint64)
         lengths = np.minimum(np.uint64(READ_BYTES), np.uint64(aligned_bytes) - offsets)
         required = np.minimum(np.uint64(READ_BYTES), np.uint64(num_bytes) - offsets)
-        buffer = buffers[start // TRANSFER_BYTES % 2]
+        buffer = buffers[start // step_bytes % 2]
         tickets.append(engine.submit_read(file, offsets, lengths, buffer, offsets - np.uint64(start), required))
 
     try:
-        for start in range(0, num_bytes, TRANSFER_BYTES):
+        for start in range(0, num_bytes, step_bytes):
             if start == 0:
                 submit(0)
-            if start + TRANSFER_BYTES < num_bytes:
-                submit(start + TRANSFER_BYTES)
+            if start + step_bytes < num_bytes:
+                submit(start + step_bytes)
             engine.wait(tickets.popleft())
-            yield buffers[start // TRANSFER_BYTES % 2][: num_bytes - start]
+            yield buffers[start // step_bytes % 2][: num_bytes - start]
     finally:
         # The engine may still write to a buffer: keep it until the engine is done.
         for ticket in tickets:

@@ -11,7 +11,7 @@ from diskhop.protocols import FeatureStore
 from diskhop.runtime.channels import ByteGate
 
 # Gates bound the bytes in flight. This bounds the number of batches, which matters where they are tiny.
-MOST_IN_FLIGHT = 16
+MOST_IN_FLIGHT = 128
 
 
 class InFlightBatches:

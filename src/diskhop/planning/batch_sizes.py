@@ -12,22 +12,27 @@ from diskhop.batches.sizes import HEADROOM, BatchSizes
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
+from diskhop.planning.lists_on_disk import open_lists
 from diskhop.protocols import NodeIds, Purpose, SampledBatch, Sampler
 from diskhop.sampling.samplers import lists_of, open_sampler
 from diskhop.sampling.seeds import SeedSet
-from diskhop.sampling.topology import open_topology
 
-_MEASURED_BATCHES = 5
+_MEASURED_BATCHES, _FEWEST_BATCHES = 5, 2
+# Batches with many edges are alike: so many are enough.
+_ENOUGH_EDGES = 1_500_000
 # A small batch has one seed of this many.
 SMALL = 16
 
 
-def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -> BatchSizes:
-    """Sample a few batches of every seed set and return the largest sizes, with headroom."""
+def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int, memory_bytes: int) -> BatchSizes:
+    """Sample a few batches of every seed set and return the largest sizes, with headroom.
+
+    memory_bytes: of the run, of which neighbour lists take a half at most.
+    """
     most_block_bytes = most_record_bytes = most_nodes = most_hop_bytes = workspace_bytes = 0
     repeats_nodes = False
     most_ids: NodeIds = np.empty(0, np.int64)
-    for _, sampler, batches in _sample_some(dataset, seed_sets, seed):
+    for _, sampler, batches in _sample_some(dataset, seed_sets, seed, memory_bytes):
         for batch in batches:
             most_block_bytes = max(most_block_bytes, batch.num_bytes + batch.repeating_bytes)
             most_nodes = max(most_nodes, batch.num_nodes)
@@ -57,10 +62,10 @@ class Probe(NamedTuple):
     large: SampledBatch
 
 
-def sample_probes(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -> list[Probe]:
+def sample_probes(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int, memory_bytes: int) -> list[Probe]:
     """Return the largest batch of each seed set, of those that measure_batches() samples, and a small one."""
     probes = []
-    for seed_set, sampler, batches in _sample_some(dataset, seed_sets, seed):
+    for seed_set, sampler, batches in _sample_some(dataset, seed_sets, seed, memory_bytes):
         large = max(batches, key=lambda batch: batch.num_bytes)
         seeds = seed_set.typical_batch(0)
         count = max(1, len(seeds.rows) // SMALL)
@@ -71,18 +76,23 @@ def sample_probes(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -> 
 
 
 def _sample_some(
-    dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int
+    dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int, memory_bytes: int
 ) -> Iterator[tuple[SeedSet, Sampler, Iterator[SampledBatch]]]:
     """Yield each seed set with its sampler and a few batches."""
-    # Mapped, since nothing is reserved yet; the OS may keep the pages it touches.
-    engine = open_engine("threads", 1).engine
     files = lists_of(dataset, [seed_set.sampler for seed_set in seed_sets])
-    with open_topology(files, "mapped", engine, Budget(1)) as topology:
+    # Nothing else of the run is in memory yet.
+    budget = Budget(max(1, memory_bytes // 2))
+    with open_lists(files, open_engine().engine, budget, budget.total_bytes) as topology:
         for seed_set in seed_sets:
             sampler = open_sampler(topology, seed_set.sampler, seed)
             yield seed_set, sampler, _batches_of(seed_set, sampler)
 
 
 def _batches_of(seed_set: SeedSet, sampler: Sampler) -> Iterator[SampledBatch]:
-    for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
-        yield sampler.sample(seeds.rows, purpose=seed_set.purpose, epoch=0, number=number, times=seeds.times)
+    num_edges = 0
+    for count, (number, seeds) in enumerate(seed_set.some_batches(_MEASURED_BATCHES)):
+        if count >= _FEWEST_BATCHES and num_edges >= _ENOUGH_EDGES:
+            return
+        batch = sampler.sample(seeds.rows, purpose=seed_set.purpose, epoch=0, number=number, times=seeds.times)
+        num_edges += sum(batch.num_sampled_edges)
+        yield batch

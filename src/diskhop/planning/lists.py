@@ -93,7 +93,8 @@ def plan_lists(
     why = f"{too_large}; {format_bytes(cache_bytes)} cache the most useful neighbour lists"
     if wished_bytes is not None:
         why = f"{format_bytes(cache_bytes)} of the most useful neighbour lists (--neighbor-cache)"
-    room.reasons.append(f"Topology cached: {why}{share}")
+    is_cached = "cached" if cache_bytes else "on the disk"
+    room.reasons.append(f"Topology {is_cached}: {why}{share}")
     return ListsPlan("cached", cache_bytes)
 
 

@@ -75,15 +75,22 @@ def predict_plan(
 ) -> SampledPlan:
     """Add a prediction to a plan, if the budget has room for simulating it.
 
-    Its lists and cached rows have the same memory in turn where that is predicted to be faster.
+    More batches are in flight, or its lists and cached rows have the same memory in turn, where that is predicted to be
+    faster.
     """
     if dataset.feature_table() is None:
         return plan
     try:
         with Simulation(dataset, workload, budget, disk) as simulation:
             predicted = simulation.predict(plan, workload)
-            kind, seconds = store_kind(plan.store, dataset.feature_table()), predicted.run_seconds(workload.epochs)
-            in_turn = simulation.plan_in_turn(kind, workload, seconds)
+            kind = store_kind(plan.store, dataset.feature_table())
+            deeper = [
+                (option.plan, option.predicted)
+                for option in simulation.plan_deeper(kind, workload, plan, predicted)
+                if option.plan is not None and option.predicted is not None
+            ]
+            plan, predicted = [(plan, predicted), *deeper][-1]
+            in_turn = simulation.plan_in_turn(kind, workload, predicted.run_seconds(workload.epochs))
             if in_turn is not None and in_turn.plan is not None and in_turn.predicted is not None:
                 plan, predicted = in_turn.plan, in_turn.predicted
             reasons = (*plan.reasons, *waiting_for_disk(plan, predicted))

@@ -25,20 +25,23 @@ from diskhop.pipeline.pinned import counts_accesses
 from diskhop.pipeline.sizes import batch_bytes
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.device_rows import on_device, without_device_rows
+from diskhop.planning.lists_on_disk import COUNTED_BYTES, find_list_curve
 from diskhop.planning.measure import disk_model, measure_copy_seconds
 from diskhop.planning.options import AS_GOOD, Option
-from diskhop.planning.short_trace import measure_lists, sample_short_trace
+from diskhop.planning.short_trace import sample_short_trace
 from diskhop.planning.store_plan import may_take_turns, own_threads, plan_store
 from diskhop.planning.workload import Workload, for_store
 from diskhop.plans import Prediction, SampledPlan
 from diskhop.policies.division import fewest_seconds
+from diskhop.policies.list_reads import ListCurve
 from diskhop.policies.superbatches import FIRST_LENGTHS
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import count_neighbors, list_bytes
+from diskhop.sampling.samplers import lists_of
 from diskhop.stores.costs import CoreSeconds, Machine, Scenario
 from diskhop.stores.group_share import pick_pinned
-from diskhop.stores.in_flight import MOST_IN_FLIGHT
+from diskhop.stores.in_flight import MORE_IN_FLIGHT, MOST_IN_FLIGHT
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.stores import STORES, store_kind
 from diskhop.system.memory import free_memory_bytes
@@ -50,6 +53,8 @@ _SIMULATION_BYTES_PER_ROW = 12
 _PAGE_BYTES = 4096
 # An option that takes more times as long as the fastest one so far is not divided again.
 _MOST_GAINED = 1.25
+# Where the disk takes less of the cores' time, more batches in flight gain nothing.
+_KEEPS_UP = 0.8
 
 
 class NoRoomError(BudgetError):
@@ -78,7 +83,9 @@ class Simulation:
 
     def __init__(self, dataset: Dataset, workload: Workload, budget: Budget, disk: DiskModel | None) -> None:
         """Measure what predictions need. Raises NoRoomError, naming the smallest budget that works."""
-        self.sizes: BatchSizes = workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
+        self.sizes: BatchSizes = workload.sizes or measure_batches(
+            dataset, workload.seed_sets, workload.seed, budget.total_bytes
+        )
         self._dataset = dataset
         self._workload = workload
         # A budget of its own: the run's report must not contain memory that is free before the run begins.
@@ -96,7 +103,7 @@ class Simulation:
         # Once: plans are compared, and must be predicted with the same page cache.
         self._free_bytes = free_memory_bytes()
         self._counts: NDArray[Any] | None = None
-        self._lists: dict[int, ListsRead] = {}
+        self._curve: ListCurve | None = None
         self._fastest = math.inf
         try:
             step_seconds = self._sample_and_measure_step()
@@ -139,8 +146,38 @@ class Simulation:
             except (BudgetError, ConfigError):
                 if not options:
                     raise
+        best = min(options, key=lambda option: option.seconds(workload.epochs))
+        if best.plan is not None and best.predicted is not None:
+            options += self.plan_deeper(kind, workload, best.plan, best.predicted)
         in_turn = self.plan_in_turn(kind, workload, min(option.seconds(workload.epochs) for option in options))
         return options if in_turn is None else [*options, in_turn]
+
+    def plan_deeper(
+        self, kind: StoreKind, workload: Workload, plan: SampledPlan, predicted: Prediction
+    ) -> list[Option[SampledPlan]]:
+        """Plan a store with more batches in flight than it takes by itself, while that is clearly faster, simulated.
+
+        What batches lack is read together, so that the memory of cached rows may be worth more to batches in flight.
+        plan, predicted: of the store otherwise.
+        """
+        options: list[Option[SampledPlan]] = []
+        for most_in_flight in MORE_IN_FLIGHT:
+            if predicted.io_seconds <= _KEEPS_UP * predicted.cores_seconds:
+                break
+            try:
+                deeper = self._plan(kind, workload, most_in_flight)
+                if replace(deeper, reasons=plan.reasons) == plan or deeper.topology != plan.topology:
+                    break
+                option = self._option(kind, deeper, workload)
+            except (BudgetError, ConfigError):
+                break
+            assert option.plan is not None
+            assert option.predicted is not None
+            if AS_GOOD * option.seconds(workload.epochs) >= predicted.run_seconds(workload.epochs):
+                break
+            options.append(option)
+            plan, predicted = option.plan, option.predicted
+        return options
 
     def plan_in_turn(self, kind: StoreKind, workload: Workload, seconds: float) -> Option[SampledPlan] | None:
         """Plan a store whose cached rows have the same memory as neighbour lists, in turn, simulated.
@@ -194,7 +231,7 @@ class Simulation:
         """
         plan, epochs = option.plan, self._workload.epochs
         assert plan is not None
-        if self.trace.lists is None or not kind.is_bounded or workload.neighbor_cache_bytes is not None:
+        if self._dataset.types is None or not kind.is_bounded or workload.neighbor_cache_bytes is not None:
             return []
         self._fastest = min(self._fastest, option.seconds(epochs))
         if plan.topology == "mapped" or option.seconds(epochs) > _MOST_GAINED * self._fastest:
@@ -206,31 +243,13 @@ class Simulation:
             if fewer.topology == "mapped":
                 return None  # Mapped lists are outside the budget.
             tried[lists_bytes] = fewer
-            return self.predict(fewer, workload, self._estimate_lists(fewer)).run_seconds(epochs)
+            return self.predict(fewer, workload).run_seconds(epochs)
 
         taken = fewest_seconds(plan.reserved["topology"], option.seconds(epochs), seconds_of)
         return [self._option(kind, tried[taken], workload)] if taken in tried else []
 
-    def _estimate_lists(self, plan: SampledPlan) -> ListsRead | None:
-        """Return what sampling would read from the disk, without sampling again; None if all lists are in memory."""
-        curve, cores = self.trace.lists, CoreSeconds()
-        assert curve is not None
-        if plan.topology == "memory":
-            return None
-        found = curve.reads(
-            plan.topology_cache_bytes,
-            max_gap_bytes=self._max_gap_bytes,
-            alignment=self._alignment,
-            max_read_bytes=plan.max_read_bytes,
-        )
-        cores_seconds = self.trace.sample_seconds + found.reads * cores.read + found.draws * cores.join_row
-        return ListsRead(found.reads, found.num_bytes, cores_seconds)
-
-    def predict(self, plan: SampledPlan, workload: Workload, lists: ListsRead | None = None) -> Prediction:
-        """Predict an epoch of a plan.
-
-        workload: what the plan was made for. lists: what sampling reads from the disk; default: measured.
-        """
+    def predict(self, plan: SampledPlan, workload: Workload) -> Prediction:
+        """Predict an epoch of a plan. workload: what the plan was made for."""
         counts = counts_accesses(self._dataset, plan.store, plan.pinned)
         scenario = Scenario(
             trace=self.trace,
@@ -244,7 +263,7 @@ class Simulation:
             pinned=self._pinned(plan) if counts else None,
             counting_bytes=list_bytes(self._dataset.topology) if counts else 0,
             page_cache_bytes=max(0, self._free_bytes - sum(plan.reserved.values())),
-            lists=lists or self._lists_read(plan),
+            lists=self._lists_read(plan),
             epochs_prepared=_epochs_prepared(plan, workload),
         )
         of_one = store_kind(plan.store, self._table).simulate(scenario)
@@ -294,9 +313,7 @@ class Simulation:
         workload = self._workload
         self._reserve("labels and seeds", sum(workload.also_held.values()))
         self._reserve("simulating", _SIMULATION_BYTES_PER_ROW * self._table.num_rows)
-        self.trace: ShortTrace = sample_short_trace(
-            self._dataset, workload, self.sizes, self._budget, self._engine, self._max_gap_bytes
-        )
+        self.trace: ShortTrace = sample_short_trace(self._dataset, workload, self.sizes, self._budget, self._engine)
         if num_rows := on_device(self._table, workload.device_bytes, self.sizes):
             self.trace = without_device_rows(self.trace, num_rows, self._table)
         self._reserve("short trace", sum(ids.nbytes for ids in self.trace.node_ids))
@@ -317,7 +334,7 @@ class Simulation:
                     self._counts[ids] += 1
             else:
                 with self._budget.reserve("counting accesses", COUNTING_BYTES_PER_NODE * self._dataset.num_nodes):
-                    self._counts = count_neighbors(self._dataset.topology, self._engine, BufferPool(0))
+                    self._counts = count_neighbors(self._dataset.topology, self._engine, BufferPool(0), COUNTED_BYTES)
         return pick_pinned(self._counts, self._table, plan.share)
 
     def _lists_read(self, plan: SampledPlan) -> ListsRead | None:
@@ -328,14 +345,18 @@ class Simulation:
             # One page per list: which lists are in the page cache is unknown.
             num_lists = float(sum(self.trace.middle.num_sampled_nodes[:-1]))
             return ListsRead(num_lists, _PAGE_BYTES * num_lists, self.trace.sample_seconds)
-        if self.trace.lists is not None:
-            return self._estimate_lists(plan)  # as exact as sampling again, which takes seconds
-        cache_bytes = plan.topology_cache_bytes
-        if cache_bytes not in self._lists:
-            self._lists[cache_bytes] = measure_lists(
-                self._dataset, self._workload, cache_bytes, self._budget, self._engine, self._max_gap_bytes
-            )
-        return self._lists[cache_bytes]
+        if self._curve is None:
+            files = lists_of(self._dataset, self._workload.samplers)
+            self._curve = find_list_curve(files, self.trace.middle, self._engine, self._budget)
+        found = self._curve.reads(
+            plan.topology_cache_bytes,
+            max_gap_bytes=self._max_gap_bytes,
+            alignment=self._alignment,
+            max_read_bytes=plan.max_read_bytes,
+        )
+        cores = CoreSeconds()
+        cores_seconds = self.trace.sample_seconds + found.reads * cores.read + found.draws * cores.join_row
+        return ListsRead(found.reads, found.num_bytes, cores_seconds)
 
 
 def _epochs_prepared(plan: SampledPlan, workload: Workload) -> int:

@@ -73,7 +73,7 @@ def plan_store(
     threads = own_threads(budget) if workload.threads is None else workload.threads
     if threads < 1:
         raise ConfigError(f"--threads must be at least 1, got {threads}; use --threads 1")
-    sizes = sizes or workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
+    sizes = sizes or workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed, budget.total_bytes)
     table = dataset.feature_table()
     kind = store_kind(store, table)
     device_rows = on_device(table, workload.device_bytes, sizes)

@@ -29,7 +29,8 @@ class ListCurve:
     """Draws of one batch.
 
     positions: of the drawn edges in the lists, ascending and distinct, by hop.
-    cached_from: edges of the smallest cache that has the list of each, by hop.
+    cached_from: edges of the smallest cache that has the list of each, by hop. Equally useful lists are cached in the
+        order of the file.
     num_edges: edges of all lists.
     edge_bytes: bytes of an edge.
     """
@@ -63,24 +64,32 @@ class ListCurve:
 
 def list_curve(
     indptr: NDArray[np.int64],
-    out_degrees: NDArray[Any],
+    out_degrees: NDArray[Any] | None,
     positions: NDArray[np.int64],
     num_drawn: Sequence[int],
     edge_bytes: int,
 ) -> ListCurve:
     """Find from which size of the cache on each draw of a batch is served from memory.
 
-    indptr: of all lists. out_degrees: how often the node of each list is a neighbour. positions: of the batch's edges.
-    num_drawn: edges of each hop.
+    indptr: of all lists. out_degrees: how often the node of each list is a neighbour, or of a sample; None: all lists
+    are equally useful. positions: of the batch's edges. num_drawn: edges of each hop.
     """
-    edges_from_class = np.cumsum(edges_by_usefulness(indptr, out_degrees)[::-1])[::-1]
+    edges_of_class = np.empty(0, np.int64) if out_degrees is None else edges_by_usefulness(indptr, out_degrees)
+    edges_from_class = np.cumsum(edges_of_class[::-1])[::-1]
+    num_edges = int(indptr[-1])
     by_hop, cached_from = [], []
     first = 0
     for count in num_drawn:
         own = np.unique(positions[first : first + count])
         first += count
         lists = np.searchsorted(indptr, own, "right") - 1
-        classes = usefulness(out_degrees[lists], indptr[lists + 1] - indptr[lists])
+        ends = indptr[lists + 1]
         by_hop.append(own)
-        cached_from.append(edges_from_class[classes])
-    return ListCurve(by_hop, cached_from, int(indptr[-1]), edge_bytes)
+        if out_degrees is None:
+            cached_from.append(ends)
+            continue
+        classes = usefulness(out_degrees[lists], ends - indptr[lists])
+        # As if the lists of a class were spread evenly over the file.
+        later = edges_of_class[classes] * (1 - ends / num_edges)
+        cached_from.append(edges_from_class[classes] - later.astype(np.int64))
+    return ListCurve(by_hop, cached_from, num_edges, edge_bytes)

@@ -129,7 +129,8 @@ def _try_sampled(
     dataset: Dataset, config: SampledConfig, workload: Workload, make_model: MakeModel, run: Any, allowed_bytes: int
 ) -> Trial:
     """Try a model on batches of a workload. run: run_step or run_typed_step."""
-    probes, memory = sample_probes(dataset, workload.seed_sets, config.seed), StepMemory(allowed_bytes)
+    lists_bytes = min(config.memory_bytes, allowed_bytes)
+    probes, memory = sample_probes(dataset, workload.seed_sets, config.seed, lists_bytes), StepMemory(allowed_bytes)
     for probe in probes:
         measure = memory.train if probe.purpose == Purpose.TRAIN else memory.evaluate
         run(measure, dataset, config, make_model, probe.small)

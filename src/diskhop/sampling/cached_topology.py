@@ -108,9 +108,7 @@ def cached_topology_bytes(files: TopologyFiles, cache_bytes: int, num_processes:
     """
     cached_bytes = buffer_bytes(min(cache_bytes, list_bytes(files)))
     # Counting neighbours ends before any list is cached.
-    counting_bytes = PICK_LISTS_BYTES + _COUNTING_BYTES + _count_dtype(files).itemsize * files.num_nodes
-    if files.types is not None:
-        counting_bytes += _count_dtype(files).itemsize * files.num_lists
+    counting_bytes = _picking_bytes(files) if cache_bytes else 0
     others_bytes = (num_processes - 1) * STAGING_BYTES
     return _table_bytes(files) + max(counting_bytes, cached_bytes + _LOADING_BYTES) + others_bytes
 
@@ -119,8 +117,8 @@ def room_for_lists(files: TopologyFiles, num_bytes: int, num_processes: int = 1)
     """Largest cache_bytes, in huge pages, that fit num_bytes; negative if none do. See cached_topology_bytes()."""
     if cached_topology_bytes(files, 0, num_processes) > num_bytes:
         return -1
-    others_bytes = (num_processes - 1) * STAGING_BYTES
-    return (num_bytes - _table_bytes(files) - _LOADING_BYTES - others_bytes) & ~(_PAGE_BYTES - 1)
+    left_bytes = num_bytes - _table_bytes(files) - (num_processes - 1) * STAGING_BYTES
+    return (left_bytes - _LOADING_BYTES) & ~(_PAGE_BYTES - 1) if _picking_bytes(files) <= left_bytes else 0
 
 
 @contextmanager
@@ -185,20 +183,31 @@ def open_cached_topology(
             scan.close()
 
 
-def count_neighbors(files: TopologyFiles, engine: Engine, pool: BufferPool) -> NDArray[Any]:
-    """Count how often each node is a neighbour (nodes), by reading `indices` from front to back."""
+def count_neighbors_bytes(files: TopologyFiles) -> int:
+    """Bytes that count_neighbors() takes, and counts_by_list() of its result in a graph with types."""
+    num_counts = files.num_nodes + (0 if files.types is None else files.num_lists)
+    return _COUNTING_BYTES + _count_dtype(files).itemsize * num_counts
+
+
+def count_neighbors(
+    files: TopologyFiles, engine: Engine, pool: BufferPool, most_bytes: int | None = None
+) -> NDArray[Any]:
+    """Count how often each node is a neighbour (nodes), by reading `indices` from front to back.
+
+    most_bytes: read about as much at most, in parts all over the file; None: the whole.
+    """
     file = File(str(files.indices_path), "read")
     counts = np.zeros(files.num_nodes, _count_dtype(files))
-    num_counted = 0
-    for part in read_in_order(file, list_bytes(files), engine, pool):
+    every = 1 if most_bytes is None else max(1, -(-list_bytes(files) // most_bytes))
+    for number, part in enumerate(read_in_order(file, list_bytes(files), engine, pool, every)):
         ids = part.view(files.index_dtype)
         bad = count_ids(ids, counts)
         if bad < len(ids):
+            place = number * every * TRANSFER_BYTES // ids.itemsize + bad
             raise FormatError(
-                f"{files.indices_path}: topology is damaged: indices[{num_counted + bad}] is {ids[bad]}, the graph has "
+                f"{files.indices_path}: topology is damaged: indices[{place}] is {ids[bad]}, the graph has "
                 f"{files.num_nodes} nodes; run 'diskhop verify'"
             )
-        num_counted += len(ids)
     return counts
 
 
@@ -211,6 +220,8 @@ def counts_by_list(of_nodes: NDArray[Any], types: TypeMap) -> NDArray[Any]:
 def _pick_lists(
     files: TopologyFiles, indptr: NDArray[np.int64], most_edges: int, engine: Engine, pool: BufferPool
 ) -> NDArray[np.uint16]:
+    if not most_edges:
+        return np.zeros(_num_blocks(files), np.uint16)
     out_degrees = count_neighbors(files, engine, pool)
     if files.types is not None:
         out_degrees = counts_by_list(out_degrees, files.types)
@@ -281,6 +292,10 @@ def _table_bytes(files: TopologyFiles) -> int:
     # Per block of lists 8 bytes in the native sampler's table, and 2 of picked flags.
     num_blocks = _num_blocks(files)
     return buffer_bytes(8 * (files.num_lists + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
+
+
+def _picking_bytes(files: TopologyFiles) -> int:
+    return PICK_LISTS_BYTES + count_neighbors_bytes(files)
 
 
 def _num_blocks(files: TopologyFiles) -> int:

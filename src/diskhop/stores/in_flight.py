@@ -10,8 +10,10 @@ from diskhop.budget import format_bytes
 from diskhop.system.memory import buffer_bytes
 
 # Batches in flight are read together: the more there are, the fewer bytes each one takes. The smaller number is for
-# stores with cached rows, which need the same memory; beyond the larger one nothing is gained.
+# stores with cached rows, which need the same memory; beyond the larger one little is gained, unless the disk is slower
+# than the cores by far: then the planner tries many more.
 FEW_IN_FLIGHT, MOST_IN_FLIGHT = 4, 12
+MORE_IN_FLIGHT = (24, 48, 96)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
 from diskhop.system.memory import buffer_bytes
 
 # The pipeline has no more batches in flight, whatever the memory.
-_MOST_TOGETHER = 16
-_TRIED_TOGETHER = (1, 2, 3, 4, 6, 8, 12, 16)
+_MOST_TOGETHER = 128
+_TRIED_TOGETHER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 # Share of the cores' time that the disk may take before more batches join the scan.
 _KEEPS_UP = 0.6
 # Groups of batches that are simulated, spread over the trace.

@@ -28,7 +28,7 @@ from diskhop.stores.scan_costs import batches_in_flight, scan
 from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
 
 # Extractors are batches that the buffer has room for even if they share no row. With two, none waits for the other's
-# rows; more of them share reads, but each one saves less.
+# rows; more of them share reads, but each one saves less: so many unless the planner tries more.
 LEAST_EXTRACTORS, _MOST_EXTRACTORS = 2, 8
 # Batches that share rows, in the room of one that shares nothing.
 _MOST_SHARING_ROWS = 2
@@ -109,8 +109,9 @@ def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
         extra_bytes=batch_rows * BYTES_PER_ROW_IN_FLIGHT,
         num_batches=LEAST_EXTRACTORS,
     )
-    extractors = _choose_extractors(table, room, wishes)
-    most_extracting = min(_MOST_SHARING_ROWS * extractors, _MOST_EXTRACTORS)
+    most = max(wishes.most_in_flight or 0, _MOST_EXTRACTORS)
+    extractors = _choose_extractors(table, room, wishes, most)
+    most_extracting = min(_MOST_SHARING_ROWS * extractors, most)
     together = f" (up to {most_extracting} if they share rows)" if most_extracting > extractors else ""
     threads = "1 sampling thread" if room.sampling_threads == 1 else f"{room.sampling_threads} sampling threads"
     room.reasons.append(f"{threads}; {extractors} batches fetched concurrently{together}")
@@ -130,12 +131,12 @@ def _rows_of(extractors: int, table: Table, batch_rows: int, wishes: StoreWishes
     return min((extractors + wishes.is_lent) * batch_rows, table.num_rows)
 
 
-def _choose_extractors(table: Table, room: StoreRoom, wishes: StoreWishes) -> int:
-    """Return how many extractors fit (GNNDrive, section 4.2), at most _MOST_EXTRACTORS."""
+def _choose_extractors(table: Table, room: StoreRoom, wishes: StoreWishes, most: int) -> int:
+    """Return how many extractors fit (GNNDrive, section 4.2), at most so many."""
     row_bytes, batch_rows = row_bytes_reserved(table, shared_reserves), room.sizes.num_rows
     least_rows = _rows_of(LEAST_EXTRACTORS, table, batch_rows, wishes)
     extractors, num_bytes = LEAST_EXTRACTORS, 0
-    while extractors < _MOST_EXTRACTORS:
+    while extractors < most:
         more_rows = _rows_of(extractors + 1, table, batch_rows, wishes) - least_rows
         blocks = _MOST_SHARING_ROWS * (extractors + 1 - LEAST_EXTRACTORS)
         if more_rows * row_bytes + blocks * room.in_flight.bytes_each > room.left_bytes:

@@ -166,7 +166,7 @@ def _plan(
     # Other working memory is measured, on the largest batch too.
     largest = int(np.argmax(batches.num_edges))
     alone = replace(seed_set, row_starts=batches.seed_starts[largest : largest + 2])
-    sizes = work.bounded(measure_batches(dataset, (seed_set, alone), run.seed))
+    sizes = work.bounded(measure_batches(dataset, (seed_set, alone), run.seed, run.budget.available_bytes))
     workload = Workload(
         seed_sets=(seed_set,),
         seed=run.seed,

@@ -50,6 +50,8 @@ from diskhop.system.memory import default_threads
 PRESETS = Path(__file__).parents[1] / "presets"
 
 _USUAL_BATCH = 1000
+# Below, evaluation takes long, however little memory it takes.
+_FEWEST_EVALUATED = 64
 # Adam needs some hundreds of steps; with many batches per epoch, a few epochs are enough.
 _WANTED_STEPS = 500
 _FEWEST_EPOCHS, _MOST_EPOCHS = 5, 200
@@ -282,8 +284,23 @@ def choose_batches(choices: Choices, num_nodes: int, num_edges: int) -> None:
     for name in ("fanout", "eval_fanout"):
         if len(choices.complete[name]) == 1:
             choices.complete[name] *= layers
-    choose("eval_batch_size", 1000, "bounds memory per batch")
+    is_bounded = sampler not in (*LAYER_WISE, *CHOOSING, HGT) and not is_small
+    if is_bounded:
+        choose("eval_batch_size", _fitting_batch(choices, num_edges / num_nodes), "no larger than a training batch")
+    else:
+        choose("eval_batch_size", _USUAL_BATCH, "bounds memory per batch")
     choose("store", AUTO, "the planner picks the fastest, see below")
+
+
+def _fitting_batch(choices: Choices, mean_degree: float) -> int:
+    """Return how many seeds of evaluation have as many edges as a training batch, which memory is planned for."""
+    num_edges = []
+    for name in ("fanout", "eval_fanout"):
+        per_hop = [mean_degree if count == ALL_NEIGHBORS else count for count in choices.complete[name]]
+        num_edges.append(sum(np.cumprod(per_hop)))
+    batch_size: int = choices.given.get("batch_size", _USUAL_BATCH)
+    fitting = int(batch_size * num_edges[0] / max(num_edges[1], 1))
+    return max(min(batch_size, _FEWEST_EVALUATED), min(max(batch_size, _USUAL_BATCH), fitting))
 
 
 def choose_hops(dataset: Dataset, model: str, choices: Choices) -> None:

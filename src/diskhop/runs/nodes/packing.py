@@ -168,7 +168,9 @@ def _with_layout(
 ) -> Workload:
     """Return the workload with the first layout that fits the budget; reasons: see _plan_with()."""
     if layouts and workload.sizes is None:
-        workload = replace(workload, sizes=measure_batches(dataset, workload.seed_sets, workload.seed))
+        workload = replace(
+            workload, sizes=measure_batches(dataset, workload.seed_sets, workload.seed, budget.total_bytes)
+        )
     for layout in layouts:
         prepared = replace(workload, prepared=layout)
         try:
