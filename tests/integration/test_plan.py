@@ -56,7 +56,9 @@ def test_people_get_a_table_and_a_line_for_each_option(graph: Dataset, capsys: p
     assert run(["plan", str(graph.path), "--memory", "200MB"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("option")
-    for store in STORES.keys() - {"memory"}:
+    # Of equally fast stores the measured speeds decide.
+    (chosen,) = (store for store in STORES if f"store {store}: " in told)
+    for store in STORES.keys() - {chosen}:
         assert f"not {store}" in told
     assert f"diskhop train {graph.path}" in " ".join(told.split())
 

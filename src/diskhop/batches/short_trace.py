@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.protocols import NodeIds, SampledBatch
+
+FoundT = TypeVar("FoundT")
 
 
 class ListsRead(NamedTuple):
@@ -40,8 +43,16 @@ class ShortTrace:
     record_bytes: float
     sample_seconds: float
     middle: SampledBatch
+    _last: list[tuple[Any, Any]] = field(default_factory=list, repr=False)
 
     @property
     def num_rows(self) -> float:
         """Mean rows per batch."""
         return sum(map(len, self.node_ids)) / len(self.node_ids)
+
+    def simulated(self, key: Any, simulate: Callable[[], FoundT]) -> FoundT:
+        """Return what a function finds on this trace, or found when it was last called with an equal key."""
+        if not self._last or self._last[0][0] != key:
+            self._last[:] = [(key, simulate())]
+        found: FoundT = self._last[0][1]
+        return found

@@ -17,9 +17,9 @@ from diskhop.protocols import NodeIds, Purpose, SampledBatch, Sampler
 from diskhop.sampling.samplers import lists_of, open_sampler
 from diskhop.sampling.seeds import SeedSet
 
-_MEASURED_BATCHES, _FEWEST_BATCHES = 5, 2
-# Batches with many edges are alike: so many are enough.
-_ENOUGH_EDGES = 1_500_000
+_MEASURED_BATCHES = 5
+# Batches with many edges are alike: no more of a pass are sampled once they have this number of edges.
+_ENOUGH_EDGES = 500_000
 # A small batch has one seed of this many.
 SMALL = 16
 
@@ -32,7 +32,7 @@ def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int, m
     most_block_bytes = most_record_bytes = most_nodes = most_hop_bytes = workspace_bytes = 0
     repeats_nodes = False
     most_ids: NodeIds = np.empty(0, np.int64)
-    for _, sampler, batches in _sample_some(dataset, seed_sets, seed, memory_bytes):
+    for _, sampler, batches in _sample_some(dataset, seed_sets, seed, memory_bytes, fewest=2):
         for batch in batches:
             most_block_bytes = max(most_block_bytes, batch.num_bytes + batch.repeating_bytes)
             most_nodes = max(most_nodes, batch.num_nodes)
@@ -63,9 +63,9 @@ class Probe(NamedTuple):
 
 
 def sample_probes(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int, memory_bytes: int) -> list[Probe]:
-    """Return the largest batch of each seed set, of those that measure_batches() samples, and a small one."""
+    """Return the largest batch of each seed set, of some that measure_batches() samples, and a small one."""
     probes = []
-    for seed_set, sampler, batches in _sample_some(dataset, seed_sets, seed, memory_bytes):
+    for seed_set, sampler, batches in _sample_some(dataset, seed_sets, seed, memory_bytes, fewest=1):
         large = max(batches, key=lambda batch: batch.num_bytes)
         seeds = seed_set.typical_batch(0)
         count = max(1, len(seeds.rows) // SMALL)
@@ -76,7 +76,7 @@ def sample_probes(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int, mem
 
 
 def _sample_some(
-    dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int, memory_bytes: int
+    dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int, memory_bytes: int, *, fewest: int
 ) -> Iterator[tuple[SeedSet, Sampler, Iterator[SampledBatch]]]:
     """Yield each seed set with its sampler and a few batches."""
     files = lists_of(dataset, [seed_set.sampler for seed_set in seed_sets])
@@ -85,13 +85,13 @@ def _sample_some(
     with open_lists(files, open_engine().engine, budget, budget.total_bytes) as topology:
         for seed_set in seed_sets:
             sampler = open_sampler(topology, seed_set.sampler, seed)
-            yield seed_set, sampler, _batches_of(seed_set, sampler)
+            yield seed_set, sampler, _batches_of(seed_set, sampler, fewest)
 
 
-def _batches_of(seed_set: SeedSet, sampler: Sampler) -> Iterator[SampledBatch]:
+def _batches_of(seed_set: SeedSet, sampler: Sampler, fewest: int) -> Iterator[SampledBatch]:
     num_edges = 0
     for count, (number, seeds) in enumerate(seed_set.some_batches(_MEASURED_BATCHES)):
-        if count >= _FEWEST_BATCHES and num_edges >= _ENOUGH_EDGES:
+        if count >= fewest and num_edges >= _ENOUGH_EDGES:
             return
         batch = sampler.sample(seeds.rows, purpose=seed_set.purpose, epoch=0, number=number, times=seeds.times)
         num_edges += sum(batch.num_sampled_edges)

@@ -27,7 +27,7 @@ from diskhop.plans import Prediction, StoreShare
 from diskhop.policies.belady import belady_misses, plan_span
 from diskhop.policies.superbatches import FIRST_LENGTH
 from diskhop.protocols import AccessTrace, MakeRoom, NodeIds, Rows, SampledBatch, Table
-from diskhop.stores.costs import Scenario, SuperbatchCost, predict_epoch, predict_in_turn
+from diskhop.stores.costs import BatchCost, Scenario, SuperbatchCost, predict_epoch, predict_in_turn
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.resources import StoreResources
 from diskhop.stores.room import StoreRoom, StoreWishes, choose_superbatch, keep_rows
@@ -304,13 +304,20 @@ def simulate(scenario: Scenario) -> Prediction:
     spans = [length for length in (min(lengths[0], len(trace)), len(trace) - lengths[0]) if length > 0]
     if takes_turns:  # each begins with an empty cache
         spans = spans[:1]
-    spanned = list(belady_misses(trace, scenario.table.num_rows, plan.share.cache_rows, spans=spans))
-    fills = [filled for filled, _ in spanned]
-    find_seconds = cores.find_row if plan.share.cache_rows else 0.0
-    fetching = scan(scenario, spanned[-1][1], find_seconds=find_seconds)
-    fill_seconds = reads_of(scenario, [fills[:1]]).io_seconds
+
+    def fetch() -> tuple[BatchCost, float, float]:
+        """Return the cost of a batch, and the seconds of filling the cache at first and later."""
+        spanned = list(belady_misses(trace, scenario.table.num_rows, plan.share.cache_rows, spans=spans))
+        fills = [filled for filled, _ in spanned]
+        find_seconds = cores.find_row if plan.share.cache_rows else 0.0
+        refill_seconds = reads_of(scenario, [fills[1:]]).io_seconds if len(fills) > 1 else 0.0
+        fetching = scan(scenario, spanned[-1][1], find_seconds=find_seconds)
+        return fetching, reads_of(scenario, [fills[:1]]).io_seconds, refill_seconds
+
+    # The planner tries several lengths of the first superbatch, which mostly are longer than the trace.
+    rest = replace(plan, share=replace(plan.share, first_superbatch=0))
+    fetching, fill_seconds, refill_seconds = scenario.trace.simulated((rest, spans, scenario.lists), fetch)
     num_kept = min(plan.share.cache_rows, num_rows * (1 - fetching.hit_rate))
-    refill_seconds = reads_of(scenario, [fills[1:]]).io_seconds if len(fills) > 1 else 0.0
     ahead = SuperbatchCost(
         passes=passes,
         io_seconds=fill_seconds if takes_turns else refill_seconds,

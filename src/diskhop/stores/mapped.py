@@ -68,16 +68,20 @@ def simulate(scenario: Scenario) -> Prediction:
 
 
 def _pages(ids: NDArray[Any], table: Table) -> NDArray[np.int64]:
-    """Return the pages that rows lie in, ascending."""
+    """Return the pages that rows lie in, ascending. ids: ascending, as in a trace."""
     first = ids.astype(np.int64) * table.row_stride
     last = (first + table.row_bytes - 1) // _PAGE_BYTES
     first //= _PAGE_BYTES
     if int((last - first).max(initial=0)) == 0:
-        return np.unique(first)
+        return _without_repeats(first)
     widths = last - first + 1
     starts = np.repeat(first, widths)
     steps = np.arange(len(starts)) - np.repeat(np.cumsum(widths) - widths, widths)
-    return np.unique(starts + steps)
+    return _without_repeats(starts + steps)
+
+
+def _without_repeats(ascending: NDArray[np.int64]) -> NDArray[np.int64]:
+    return ascending[np.flatnonzero(np.diff(ascending, prepend=-1))]
 
 
 KIND = StoreKind(

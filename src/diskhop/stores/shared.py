@@ -28,7 +28,7 @@ from diskhop.stores.scan_costs import batches_in_flight, scan
 from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
 
 # Extractors are batches that the buffer has room for even if they share no row. With two, none waits for the other's
-# rows; more of them share reads, but each one saves less: so many unless the planner tries more.
+# rows; more of them share reads, but each one saves less: the planner tries more than eight where the disk is slow.
 LEAST_EXTRACTORS, _MOST_EXTRACTORS = 2, 8
 # Batches that share rows, in the room of one that shares nothing.
 _MOST_SHARING_ROWS = 2
@@ -132,7 +132,7 @@ def _rows_of(extractors: int, table: Table, batch_rows: int, wishes: StoreWishes
 
 
 def _choose_extractors(table: Table, room: StoreRoom, wishes: StoreWishes, most: int) -> int:
-    """Return how many extractors fit (GNNDrive, section 4.2), at most so many."""
+    """Return how many extractors fit (GNNDrive, section 4.2). most: of them."""
     row_bytes, batch_rows = row_bytes_reserved(table, shared_reserves), room.sizes.num_rows
     least_rows = _rows_of(LEAST_EXTRACTORS, table, batch_rows, wishes)
     extractors, num_bytes = LEAST_EXTRACTORS, 0
@@ -168,7 +168,10 @@ def simulate(scenario: Scenario) -> Prediction:
     """Predict an epoch of a buffer that evicts the least recently used rows."""
     share, trace = scenario.plan.share, scenario.trace.node_ids
     # Rows of batches in flight are resident, and cached unused ones. On average about half the possible batches are.
-    num_used = len(np.unique(np.concatenate(trace[: 1 + share.most_extracting // 2])))
+    is_used = np.zeros(scenario.table.num_rows, np.bool_)
+    for ids in trace[: 1 + share.most_extracting // 2]:
+        is_used[ids] = True
+    num_used = int(np.count_nonzero(is_used))
     capacity = min(share.buffer_rows, num_used + share.cache_rows)
     missed = least_recently_used(scenario, trace, scenario.table.num_rows, capacity)
     num_missed = sum(map(len, missed)) / len(missed)

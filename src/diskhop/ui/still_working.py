@@ -57,7 +57,7 @@ class StillWorking:
         self.end()
 
     def now_does(self, doing: str, *, has_lines: bool = False) -> None:
-        """Begin other work, or go on with the same. has_lines: it has lines of its own after the first minute."""
+        """Begin other work, unless it is the same. has_lines: it has lines of its own after the first minute."""
         self._has_lines = has_lines
         if doing != self._work[0]:
             self._work = doing, self._clock(), _bytes_read()
