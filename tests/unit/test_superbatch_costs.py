@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,3 +107,16 @@ def test_an_epoch_in_the_middle_does_not_wait_for_an_empty_pipeline() -> None:
     )
     assert only.epoch_seconds == pytest.approx(37 * STEP_SECONDS + 16 * 0.5)
     assert only.start_seconds == 0
+
+
+def test_another_trace_has_results_of_its_own() -> None:
+    """A part of a trace, as of one node type, may be simulated by an equal plan."""
+    ids = np.arange(1)
+    trace = ShortTrace(
+        node_ids=(ids, ids), block_bytes=0.0, record_bytes=0.0, sample_seconds=0.0, middle=cast(Any, None)
+    )
+    part = replace(trace, node_ids=(ids,))
+    assert trace.simulated("plan", lambda: "whole") == "whole"
+    assert trace.simulated("plan", lambda: "again") == "whole"
+    assert part.simulated("plan", lambda: "part") == "part"
+    assert trace.simulated("another plan", lambda: "other") == "other"

@@ -43,7 +43,8 @@ class ShortTrace:
     record_bytes: float
     sample_seconds: float
     middle: SampledBatch
-    _last: list[tuple[Any, Any]] = field(default_factory=list, repr=False)
+    # Not taken over by replace(): another trace has results of its own.
+    _last: list[tuple[Any, Any]] = field(default_factory=list, init=False, repr=False)
 
     @property
     def num_rows(self) -> float:
