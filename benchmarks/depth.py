@@ -33,6 +33,12 @@ from workloads import DEFAULT_FOLDER, evict
 NUM_NODES, NUM_EDGES, DIM = 2_000_000, 30_000_000, 128
 BATCHES, EPOCHS, LEAST_GAIN, NOISE = 250, 2, 1.5, 1.1
 FEW, MANY = "few", "many"
+# The package's constants on the side of few.
+FEW_LIMITS = (
+    (simulation, "MORE_IN_FLIGHT", ()),
+    (pipeline_limits, "MOST_IN_FLIGHT", 16),
+    (scan_costs, "_MOST_TOGETHER", 16),
+)
 
 
 class Case(NamedTuple):
@@ -60,8 +66,8 @@ CASES = {
 def run(path: Path, case: Case, side: str) -> dict[str, Any]:
     """Train in this process, and return what the epochs took."""
     if side == FEW:
-        simulation.MORE_IN_FLIGHT = ()  # type: ignore[misc]
-        pipeline_limits.MOST_IN_FLIGHT = scan_costs._MOST_TOGETHER = 16
+        for module, name, value in FEW_LIMITS:
+            setattr(module, name, value)
     result = train(
         path,
         model="sage",

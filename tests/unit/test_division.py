@@ -85,7 +85,7 @@ def test_a_sample_of_the_lists_ranks_nodes_as_all_of_them_do(tmp_path: Path) -> 
     files = TopologyFiles(
         indptr_path=tmp_path / "indptr.bin",
         indices_path=tmp_path / "indices.bin",
-        index_dtype="uint32",
+        index_dtype=np.dtype(np.uint32),
         num_nodes=1000,
         num_edges=num_edges,
     )
