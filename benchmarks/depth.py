@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diskhop.budget import format_bytes
+from diskhop.dataset.dataset import open_dataset
 from diskhop.generating import GraphConfig
 from diskhop.pipeline import in_flight as pipeline_limits
 from diskhop.planning import simulation
@@ -95,8 +96,6 @@ def run(path: Path, case: Case, side: str) -> dict[str, Any]:
 
 def measure(path: Path, name: str, side: str) -> dict[str, Any]:
     """Run a case in a process of its own."""
-    from diskhop.dataset.dataset import open_dataset
-
     evict(open_dataset(path))
     command = [sys.executable, __file__, "--run", str(path), name, side]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -117,7 +116,6 @@ def main() -> int:
         path, name, side = arguments.run
         print(json.dumps(run(Path(path), CASES[name], side)))
         return 0
-    rows: dict[str, list[str]] = {}
     num_missed = 0
     for name in arguments.cases:
         case = CASES[name]
@@ -149,7 +147,6 @@ def main() -> int:
         cells += [f"{few / many:.2f}", verdict, "-" if predicted is None else f"{predicted:.1f}"]
         cells += [format_bytes(found[MANY][-1]["peak"]), "same" if len(losses) == 1 else "DIFFERENT"]
         heads = ["few: s", "MB a batch", "store", "many: s", "MB a batch", "store", "gain", "", "predicted s", "peak"]
-        rows[name] = cells
         print_table(lambda line: print(line, flush=True), [*heads, "loss"], {name: cells})
     return 1 if num_missed else 0
 

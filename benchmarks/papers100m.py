@@ -7,9 +7,9 @@ reading of what stays in memory, planning reads less than 500 MB of neighbour li
 then. Each run has its own process, and the files are evicted before. With --scale, nodes, edges and --memory are
 multiplied.
 
-Columns: seconds and bytes read by the process until the plan is made and until the first batch is done; GB reserved for
-what stays in memory; seconds of a training batch and its share of waiting; seconds and bytes of a validation pass of
---valid nodes; peak resident memory.
+Columns: seconds and bytes read by the process until the plan is made and until the first batch is done; where lists
+are, and the store; seconds of a training batch, the epoch's share of waiting, and the bytes it reads; seconds of a
+validation of --valid nodes; peak resident memory.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class Clock(Callback):
         """See Callback."""
         if "first_seconds" not in self.found:
             self._note("first")
+        if progress.batch == progress.num_batches and progress.stage in ("train", "valid"):
+            self._note(progress.stage)
 
     def _note(self, name: str) -> None:
         counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
@@ -134,7 +136,7 @@ def main() -> int:
             f"{epoch['seconds'] / arguments.batches:.2f}",
             f"{epoch['stall_seconds'] / epoch['seconds']:.0%}",
             f"{epoch['bytes_read'] / 1e9:.1f}",
-            f"{epoch.get('valid_seconds', 0):.1f}",
+            f"{found['valid_seconds'] - found['train_seconds']:.1f}",
             format_bytes(found["peak"]),
         ]
         print_table(

@@ -200,7 +200,7 @@ def test_processes_share_memory_disk_and_batches(graph: Dataset, capsys: pytest.
         once = sum(reserved[name] for name in shared)
         assert once + 2 * (sum(reserved.values()) - once) <= 200_000_000
     of_one, of_each = (each["static"]["plan"]["reserved"]["mini-batches in flight"] for each in plans)
-    assert of_each < 0.8 * of_one, "together they have as many batches on their way, and each has those of its model"
+    assert of_each < 0.8 * of_one, "each has its part of the batches in flight, and those of its model"
     assert "num_processes" not in plans[0]["memory"]["plan"]
     assert run(["plan", str(graph.path), "--memory", "200MB", "--processes", "2"]) == 0
     told = capsys.readouterr().out

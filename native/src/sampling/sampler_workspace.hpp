@@ -118,10 +118,10 @@ class Workspace {
   /// More bytes, if none of the lists so far had been cached.
   [[nodiscard]] std::size_t reading_bytes() const { return most_reading_bytes_; }
 
-  /// Without those of reading lists, and of the lists of one step.
+  /// Without those of reading lists.
   [[nodiscard]] std::size_t num_bytes() const {
     return local_ids_.num_bytes() + node_ids_.num_bytes() + list_ends_.num_bytes() + positions_.num_bytes() +
-           neighbors_.num_bytes();
+           neighbors_.num_bytes() + step_lists_.capacity() * sizeof(StepList);
   }
 
  private:

@@ -90,11 +90,13 @@ def plan_lists(
     room.take("sampled ahead", more_threads * _thread_block_bytes(sizes))
     room.sampling_threads = num_threads
     share = f"; {num_threads} sampling threads share reads" if num_threads > 1 else ""
-    why = f"{too_large}; {format_bytes(cache_bytes)} cache the most useful neighbour lists"
+    why = too_large
+    if cache_bytes:
+        why = f"{too_large}; {format_bytes(cache_bytes)} cache the most useful neighbour lists"
     if wished_bytes is not None:
         why = f"{format_bytes(cache_bytes)} of the most useful neighbour lists (--neighbor-cache)"
-    is_cached = "cached" if cache_bytes else "on the disk"
-    room.reasons.append(f"Topology {is_cached}: {why}{share}")
+    place = "cached" if cache_bytes else "on disk"
+    room.reasons.append(f"Topology {place}: {why}{share}")
     return ListsPlan("cached", cache_bytes)
 
 

@@ -15,16 +15,15 @@ from diskhop._native import BufferPool, Engine
 from diskhop.budget import Budget
 from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.policies.list_reads import ListCurve, list_curve
-from diskhop.policies.neighbor_cache import PICK_LISTS_BYTES
 from diskhop.protocols import SampledBatch
 from diskhop.sampling.cached_topology import (
     AnyTopology,
     NeighborCacheOptions,
     cached_topology_bytes,
     count_neighbors,
-    count_neighbors_bytes,
     counts_by_list,
     open_cached_topology,
+    picking_bytes,
 )
 from diskhop.sampling.columns import columns_bytes
 from diskhop.sampling.topology import open_indptr, open_topology, topology_bytes
@@ -62,13 +61,12 @@ def find_list_curve(files: TopologyFiles, batch: SampledBatch, engine: Engine, b
 
     Without memory for counting neighbours the cache is taken to hold lists from the front of the file.
     """
-    indptr_bytes = 8 * (files.num_lists + 1)
-    counting_bytes = count_neighbors_bytes(files) + PICK_LISTS_BYTES
+    num_bytes = 8 * (files.num_lists + 1) + picking_bytes(files)
     edge_bytes = np.dtype(files.index_dtype).itemsize
     drawn = batch.edge_positions, batch.num_sampled_edges, edge_bytes
-    if indptr_bytes + counting_bytes > budget.available_bytes:
+    if num_bytes > budget.available_bytes:
         return list_curve(open_indptr(files, "mapped", engine), None, *drawn)
-    with budget.reserve("counting neighbours", indptr_bytes + counting_bytes):
+    with budget.reserve("counting neighbours", num_bytes):
         out_degrees = count_neighbors(files, engine, BufferPool(0), COUNTED_BYTES)
         if files.types is not None:
             out_degrees = counts_by_list(out_degrees, files.types)

@@ -84,15 +84,11 @@ def predict_plan(
         with Simulation(dataset, workload, budget, disk) as simulation:
             predicted = simulation.predict(plan, workload)
             kind = store_kind(plan.store, dataset.feature_table())
-            deeper = [
-                (option.plan, option.predicted)
-                for option in simulation.plan_deeper(kind, workload, plan, predicted)
-                if option.plan is not None and option.predicted is not None
-            ]
-            plan, predicted = [(plan, predicted), *deeper][-1]
-            in_turn = simulation.plan_in_turn(kind, workload, predicted.run_seconds(workload.epochs))
-            if in_turn is not None and in_turn.plan is not None and in_turn.predicted is not None:
-                plan, predicted = in_turn.plan, in_turn.predicted
+            deeper = simulation.plan_deeper(kind, workload, plan, predicted)
+            seconds = predicted.run_seconds(workload.epochs) if deeper is None else deeper.seconds(workload.epochs)
+            best = simulation.plan_in_turn(kind, workload, seconds) or deeper
+            if best is not None and best.plan is not None and best.predicted is not None:
+                plan, predicted = best.plan, best.predicted
             reasons = (*plan.reasons, *waiting_for_disk(plan, predicted))
             return replace(plan, predicted=predicted, reasons=reasons)
     except BudgetError:

@@ -147,26 +147,28 @@ class Simulation:
                 if not options:
                     raise
         best = min(options, key=lambda option: option.seconds(workload.epochs))
-        if best.plan is not None and best.predicted is not None:
-            options += self.plan_deeper(kind, workload, best.plan, best.predicted)
-        in_turn = self.plan_in_turn(kind, workload, min(option.seconds(workload.epochs) for option in options))
-        return options if in_turn is None else [*options, in_turn]
+        assert best.plan is not None
+        assert best.predicted is not None
+        deeper = self.plan_deeper(kind, workload, best.plan, best.predicted)
+        in_turn = self.plan_in_turn(kind, workload, (deeper or best).seconds(workload.epochs))
+        return [*options, *(each for each in (deeper, in_turn) if each is not None)]
 
     def plan_deeper(
         self, kind: StoreKind, workload: Workload, plan: SampledPlan, predicted: Prediction
-    ) -> list[Option[SampledPlan]]:
-        """Plan a store with more batches in flight than it takes by itself, while that is clearly faster, simulated.
+    ) -> Option[SampledPlan] | None:
+        """Plan a store with more batches in flight than it takes by itself, simulated.
 
         What batches lack is read together, so that the memory of cached rows may be worth more to batches in flight.
-        plan, predicted: of the store otherwise.
+        plan, predicted: of the store otherwise. Returns None if this is not clearly faster, or not possible.
         """
-        options: list[Option[SampledPlan]] = []
+        best: Option[SampledPlan] | None = None
         for most_in_flight in MORE_IN_FLIGHT:
             if predicted.io_seconds <= _KEEPS_UP * predicted.cores_seconds:
                 break
             try:
                 deeper = self._plan(kind, workload, most_in_flight)
-                if replace(deeper, reasons=plan.reasons) == plan or deeper.topology != plan.topology:
+                is_same = replace(deeper, reasons=plan.reasons) == plan
+                if is_same or (deeper.topology, deeper.share.layout) != (plan.topology, plan.share.layout):
                     break
                 option = self._option(kind, deeper, workload)
             except (BudgetError, ConfigError):
@@ -175,9 +177,8 @@ class Simulation:
             assert option.predicted is not None
             if AS_GOOD * option.seconds(workload.epochs) >= predicted.run_seconds(workload.epochs):
                 break
-            options.append(option)
-            plan, predicted = option.plan, option.predicted
-        return options
+            best, plan, predicted = option, option.plan, option.predicted
+        return best
 
     def plan_in_turn(self, kind: StoreKind, workload: Workload, seconds: float) -> Option[SampledPlan] | None:
         """Plan a store whose cached rows have the same memory as neighbour lists, in turn, simulated.

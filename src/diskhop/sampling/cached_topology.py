@@ -108,7 +108,7 @@ def cached_topology_bytes(files: TopologyFiles, cache_bytes: int, num_processes:
     """
     cached_bytes = buffer_bytes(min(cache_bytes, list_bytes(files)))
     # Counting neighbours ends before any list is cached.
-    counting_bytes = _picking_bytes(files) if cache_bytes else 0
+    counting_bytes = picking_bytes(files) if cache_bytes else 0
     others_bytes = (num_processes - 1) * STAGING_BYTES
     return _table_bytes(files) + max(counting_bytes, cached_bytes + _LOADING_BYTES) + others_bytes
 
@@ -118,7 +118,7 @@ def room_for_lists(files: TopologyFiles, num_bytes: int, num_processes: int = 1)
     if cached_topology_bytes(files, 0, num_processes) > num_bytes:
         return -1
     left_bytes = num_bytes - _table_bytes(files) - (num_processes - 1) * STAGING_BYTES
-    return (left_bytes - _LOADING_BYTES) & ~(_PAGE_BYTES - 1) if _picking_bytes(files) <= left_bytes else 0
+    return (left_bytes - _LOADING_BYTES) & ~(_PAGE_BYTES - 1) if picking_bytes(files) <= left_bytes else 0
 
 
 @contextmanager
@@ -183,10 +183,10 @@ def open_cached_topology(
             scan.close()
 
 
-def count_neighbors_bytes(files: TopologyFiles) -> int:
-    """Bytes that count_neighbors() takes, and counts_by_list() of its result in a graph with types."""
+def picking_bytes(files: TopologyFiles) -> int:
+    """Bytes that counting neighbours takes, and ranking lists by their counts."""
     num_counts = files.num_nodes + (0 if files.types is None else files.num_lists)
-    return _COUNTING_BYTES + _count_dtype(files).itemsize * num_counts
+    return PICK_LISTS_BYTES + _COUNTING_BYTES + _count_dtype(files).itemsize * num_counts
 
 
 def count_neighbors(
@@ -292,10 +292,6 @@ def _table_bytes(files: TopologyFiles) -> int:
     # Per block of lists 8 bytes in the native sampler's table, and 2 of picked flags.
     num_blocks = _num_blocks(files)
     return buffer_bytes(8 * (files.num_lists + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
-
-
-def _picking_bytes(files: TopologyFiles) -> int:
-    return PICK_LISTS_BYTES + count_neighbors_bytes(files)
 
 
 def _num_blocks(files: TopologyFiles) -> int:

@@ -19,7 +19,7 @@ from diskhop.budget import format_bytes
 
 SECONDS_APART = 10.0
 _MANY_SECONDS = 60.0
-PLANNING = "Planning"
+PLANNING, PREPARING = "Planning", "Preparing"
 _IO = Path("/proc/self/io")
 # A line may wait for whoever reads it.
 _SECONDS_TO_END = 1.0

@@ -19,7 +19,7 @@ from diskhop.runs.choices import Choice
 from diskhop.system.memory import resident_bytes
 from diskhop.ui.console import SafeConsole
 from diskhop.ui.progress import MinuteLines, StageProgress, draws_bars
-from diskhop.ui.still_working import StillWorking
+from diskhop.ui.still_working import PLANNING, PREPARING, StillWorking
 from diskhop.ui.table import plan_choices, table_lines
 from diskhop.ui.tensorboard import TensorBoardCallback
 
@@ -65,6 +65,7 @@ class TerminalCallback(Callback):
         """See Callback."""
         self._num_epochs = config.epochs
         self._choices = choices
+        self._before_batches.now_does(PLANNING)
 
     def planned(self, plan: RunPlan) -> None:
         """See Callback. Prints the table only now, so that an error in planning stands alone."""
@@ -75,6 +76,7 @@ class TerminalCallback(Callback):
 
     def announced(self, text: str) -> None:
         """See Callback."""
+        self._before_batches.now_does(PREPARING)
         self._print([text])
 
     def prepared(self, stage: str, done: int, total: int) -> None:
