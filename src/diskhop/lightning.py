@@ -6,14 +6,15 @@ lightning.Trainer(max_epochs=10).fit(model, datamodule=data)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 from diskhop.budget import parse_bytes
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError
 from diskhop.loaders.neighbor import NeighborLoader
+from diskhop.loaders.progress import after_pass
 from diskhop.system.memory import default_memory_bytes
 
 try:
@@ -23,8 +24,21 @@ except ImportError:
 
 __all__ = ["NodeData"]
 
+LoaderT = TypeVar("LoaderT", bound=NeighborLoader)
+
 # Loaders that are open together: `fit` trains and validates.
 _STAGES = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
+
+
+class _TrainingLoader(NeighborLoader):
+    """A loader whose passes end where the trainer's epochs do. Lightning keeps its state, too, besides NodeData."""
+
+    ends_epoch: Callable[[], bool]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the loader's position: the start of the next pass, if limit_train_batches cuts this one off."""
+        position = super().state_dict()
+        return after_pass(position) if position["delivered"] > 0 and self.ends_epoch() else position
 
 
 class NodeData(LightningDataModule):  # type: ignore[misc]
@@ -82,7 +96,8 @@ class NodeData(LightningDataModule):  # type: ignore[misc]
 
     def train_dataloader(self) -> NeighborLoader:
         """Open the loader of training, at the position of the checkpoint that is resumed."""
-        loader = self._open("train")
+        loader = self._open("train", _TrainingLoader)
+        loader.ends_epoch = self._ends_epoch
         if self._position is not None:
             loader.load_state_dict(dict(self._position))
             self._position = None
@@ -90,15 +105,15 @@ class NodeData(LightningDataModule):  # type: ignore[misc]
 
     def val_dataloader(self) -> NeighborLoader:
         """Open the loader of validation."""
-        return self._open("val")
+        return self._open("val", NeighborLoader)
 
     def test_dataloader(self) -> NeighborLoader:
         """Open the loader of the test."""
-        return self._open("test")
+        return self._open("test", NeighborLoader)
 
     def predict_dataloader(self) -> NeighborLoader:
         """Open the loader of prediction."""
-        return self._open("predict")
+        return self._open("predict", NeighborLoader)
 
     def teardown(self, stage: str) -> None:
         """Close the loaders of a stage."""
@@ -114,12 +129,19 @@ class NodeData(LightningDataModule):  # type: ignore[misc]
         """Resume the next training from a state_dict()."""
         self._position = state_dict.get("train")
 
-    def _open(self, name: str) -> NeighborLoader:
+    def _ends_epoch(self) -> bool:
+        """Whether the trainer has taken the last batch of an epoch."""
+        if self.trainer is None:
+            return False
+        num_taken = self.trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        return bool(num_taken >= self.trainer.num_training_batches)
+
+    def _open(self, name: str, kind: type[LoaderT]) -> LoaderT:
         if name in self._loaders:
             self._loaders.pop(name).close()
         memory_bytes = default_memory_bytes() if self._memory_bytes is None else self._memory_bytes
         is_training = name == "train"
-        self._loaders[name] = NeighborLoader(
+        loader = self._loaders[name] = kind(
             self.dataset,
             self._fanouts["train" if is_training else "eval"],
             self._nodes[name],
@@ -127,4 +149,4 @@ class NodeData(LightningDataModule):  # type: ignore[misc]
             memory=memory_bytes // self._num_together,
             **self._options,
         )
-        return self._loaders[name]
+        return loader

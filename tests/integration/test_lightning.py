@@ -60,11 +60,12 @@ def classifier(dataset: diskhop.Dataset) -> Any:
     return Classifier()
 
 
-def trainer(folder: Path, every: int = 1000, **options: Any) -> Any:
+def trainer(folder: Path, keep: dict[str, Any] | None = None, **options: Any) -> Any:
+    """Return a trainer of two epochs. keep: when checkpoints are made; default: never within them."""
     from lightning.pytorch import Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    kept = ModelCheckpoint(folder / "kept", filename="{step}", every_n_train_steps=every, save_top_k=-1)
+    kept = ModelCheckpoint(folder / "kept", filename="{step}", save_top_k=-1, **keep or {"every_n_train_steps": 1000})
     return Trainer(
         accelerator="cpu", devices=1, max_epochs=2, logger=False, enable_progress_bar=False, callbacks=[kept],
         num_sanity_val_steps=0, default_root_dir=folder, enable_model_summary=False, **options,
@@ -88,12 +89,43 @@ def test_a_checkpoint_resumes_with_the_batches_that_are_left(tmp_path: Path, sto
     stopped = classifier(dataset)
     stopped.stop_after = stop_after
     with pytest.raises(InterruptedError):
-        trainer(tmp_path / "stopped", every=2).fit(stopped, datamodule=node_data(dataset))
+        trainer(tmp_path / "stopped", {"every_n_train_steps": 2}).fit(stopped, datamodule=node_data(dataset))
     resumed = classifier(dataset)
     path = tmp_path / "stopped" / "kept" / f"step={stop_after}.ckpt"
     trainer(tmp_path / "resumed").fit(resumed, datamodule=node_data(dataset), ckpt_path=path)
     assert stopped.seen + resumed.seen == whole.seen
     assert torch.equal(resumed.linear.weight, whole.linear.weight)
+
+
+# When checkpoints are made, options of the trainer, and steps per epoch.
+HOOKS: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
+    "after epochs": ({"every_n_epochs": 1, "save_on_train_epoch_end": True}, {}, 6),
+    "after validation": ({"every_n_epochs": 1, "save_on_train_epoch_end": False}, {}, 6),
+    "validation within": ({"save_on_train_epoch_end": False}, {"val_check_interval": 2}, 6),
+    "new loaders": ({"every_n_train_steps": 2}, {"reload_dataloaders_every_n_epochs": 1}, 6),
+    "steps of two batches": ({"every_n_train_steps": 1}, {"accumulate_grad_batches": 2}, 3),
+    "shorter epochs": ({"every_n_train_steps": 2}, {"limit_train_batches": 4}, 4),
+    "after shorter epochs": ({"every_n_epochs": 1, "save_on_train_epoch_end": True}, {"limit_train_batches": 4}, 4),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOOKS)
+def test_every_hook_resumes_in_the_right_epoch(tmp_path: Path, name: str) -> None:
+    keep, options, num_steps = HOOKS[name]
+    dataset = small_graph(tmp_path / "graph")
+    whole = classifier(dataset)
+    trainer(tmp_path / "whole", keep, **options).fit(whole, datamodule=node_data(dataset))
+    batches_of_step = options.get("accumulate_grad_batches", 1)
+    assert len(whole.seen) == 2 * num_steps * batches_of_step
+    paths = list((tmp_path / "whole" / "kept").glob("*.ckpt"))
+    assert f"step={num_steps}.ckpt" in [path.name for path in paths]
+    for path in paths:
+        resumed = classifier(dataset)
+        trainer(tmp_path / path.stem, keep, **options).fit(resumed, datamodule=node_data(dataset), ckpt_path=path)
+        num_done = int(path.stem.removeprefix("step=")) * batches_of_step
+        assert resumed.seen == whole.seen[num_done:], path.stem
+        assert torch.equal(resumed.linear.weight, whole.linear.weight)
 
 
 @pytest.mark.slow

@@ -112,6 +112,11 @@ class Progress:
         )
 
 
+def after_pass(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of a loader whose pass ended where `state` is, whatever batches were left of it."""
+    return {**state, "epoch": max(state["next_epoch"], state["epoch"] + 1), "delivered": 0, "ahead": []}
+
+
 def _has_form(state: Any) -> bool:
     if not isinstance(state, Mapping) or not isinstance(state.get("arguments"), Mapping):
         return False
