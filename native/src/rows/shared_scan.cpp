@@ -18,6 +18,14 @@
 
 namespace diskhop {
 
+namespace {
+
+// Parts of requests that a read must serve on average, for requests to wait for each other; with fewer it is better to
+// keep the disk busy.
+constexpr std::uint64_t least_parts_per_read = 2;
+
+}  // namespace
+
 /// Rows of one request, ascending by id. Owned by the scan's thread until the request ends; has_left and has_ended are
 /// guarded by the mutex.
 class SharedScan::Request {
@@ -127,14 +135,30 @@ class SharedScan::Sweep {
       });
       if (num_ended > 0) scan_.changed_.notify_all();
       if (!active_.empty()) return true;
+      end_group();
       if (scan_.is_closing_) return false;
-      scan_.changed_.wait(lock);
+      // The last requests of a group may have ended just now.
+      if (scan_.joining_.empty() || !may_begin()) scan_.changed_.wait(lock);
       since_ = std::chrono::steady_clock::now();
     }
   }
 
-  /// Adds requests that joined. The mutex is locked.
+  /// Whether requests that joined may begin. The mutex is locked.
+  [[nodiscard]] bool may_begin() const {
+    if (scan_.num_gathering_ == 0 || scan_.is_closing_) return true;
+    const std::size_t wanted = shares_reads_ ? scan_.num_gathering_ : (scan_.num_gathering_ + 1) / 2;
+    return active_.empty() && scan_.joining_.size() >= wanted;
+  }
+
+  /// Notes whether the reads for requests that began together served several of them.
+  void end_group() {
+    if (num_reads_ > 0) shares_reads_ = num_parts_ >= least_parts_per_read * num_reads_;
+    num_reads_ = num_parts_ = 0;
+  }
+
+  /// Adds requests that joined, if they may begin. The mutex is locked.
   void add_joined() {
+    if (!may_begin()) return;
     for (const auto& request : scan_.joining_) {
       const auto& ids = request->sorted_ids;
       request->next = static_cast<std::size_t>(std::ranges::lower_bound(ids, position_) - ids.begin());
@@ -172,6 +196,8 @@ class SharedScan::Sweep {
         return;
       }
       position_ = static_cast<std::int64_t>((read.end + scan_.layout_.row_stride - 1) / scan_.layout_.row_stride);
+      ++num_reads_;
+      num_parts_ += group.parts.size() - first_part;
       ReadCounts& counts = group.parts[first_part].request->counts.reads;
       ++counts.reads;
       counts.bytes_read += num_bytes;
@@ -287,6 +313,10 @@ class SharedScan::Sweep {
   std::int64_t position_ = 0;                   // rows from here on are not read yet in this cycle
   std::uint64_t num_submitted_ = 0;
   std::uint64_t num_copied_ = 0;
+  // Of the requests that began together, and whether the last ones shared reads; before any, they are taken to.
+  std::uint64_t num_reads_ = 0;
+  std::uint64_t num_parts_ = 0;
+  bool shares_reads_ = true;
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
 };
 
@@ -304,6 +334,19 @@ SharedScan::SharedScan(Engine& engine, const File& file, TableLayout layout, Rea
     request_short_slices();
     sweep->run();
   });
+}
+
+SharedScan::Gathering::Gathering(SharedScan& scan) : scan_(scan) {
+  const std::scoped_lock lock(scan_.mutex_);
+  ++scan_.num_gathering_;
+}
+
+SharedScan::Gathering::~Gathering() {
+  {
+    const std::scoped_lock lock(scan_.mutex_);
+    --scan_.num_gathering_;
+  }
+  scan_.changed_.notify_all();  // those that wait may be enough now
 }
 
 void SharedScan::close() {

@@ -26,6 +26,7 @@ class BudgetSampler final : public NeighborSampler {
 
   SampledBlocks sample(std::span<const std::int64_t> seeds, std::span<const std::int64_t> /*times*/, const DrawKey& key,
                        BufferPool& pool) override {
+    const SharedReads reads(topology_);
     auto workspace = idle_.take([this] { return std::make_unique<Workspace>(topology_); });
     workspace->start(seeds);
     SampledBlocks blocks;

@@ -27,6 +27,7 @@ class ImportanceSampler final : public NeighborSampler {
 
   SampledBlocks sample(std::span<const std::int64_t> seeds, std::span<const std::int64_t> /*times*/, const DrawKey& key,
                        BufferPool& pool) override {
+    const SharedReads reads(topology_);
     auto workspace =
         idle_.take([this] { return std::make_unique<Workspace>(topology_, options_.method, make_candidates()); });
     workspace->start(seeds);

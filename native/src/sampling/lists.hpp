@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -18,6 +19,18 @@ inline constexpr unsigned lists_per_block = 16;                                 
 
 template <typename Lists>
 inline constexpr bool is_cached = requires(const Lists& lists) { lists.scan; };
+
+/// While it lives, a batch is sampled whose requests for lists on the disk begin together with those of other batches.
+template <typename Lists>
+class SharedReads {
+ public:
+  explicit SharedReads(const Lists& topology) {
+    if constexpr (is_cached<Lists>) gathering_.emplace(*topology.scan);
+  }
+
+ private:
+  std::optional<SharedScan::Gathering> gathering_;
+};
 
 /// Says whether a list is among the cached ones.
 template <typename Index>

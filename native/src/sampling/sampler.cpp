@@ -23,6 +23,7 @@ class NeighborSamplerOf final : public NeighborSampler {
 
   SampledBlocks sample(std::span<const std::int64_t> seeds, std::span<const std::int64_t> /*times*/, const DrawKey& key,
                        BufferPool& pool) override {
+    const SharedReads reads(topology_);
     std::unique_ptr<BatchWorkspace> workspace = take_workspace();  // discarded if an error is thrown
     workspace->start(seeds);
     for (std::size_t number = 0; number < hops_.size(); ++number) {

@@ -21,6 +21,7 @@ class VariantSampler final : public NeighborSampler {
 
   SampledBlocks sample(std::span<const std::int64_t> seeds, std::span<const std::int64_t> times, const DrawKey& key,
                        BufferPool& pool) override {
+    const SharedReads reads(topology_);
     if (!times.empty() && times.size() != seeds.size()) throw std::invalid_argument("each seed needs one time");
     auto workspace = idle_.take([this] { return std::make_unique<Workspace>(topology_, options_); });
     workspace->start(seeds, times);

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <latch>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -186,6 +187,48 @@ void test_a_failed_read_fails_only_the_requests_that_it_serves() {
   }
 }
 
+void test_requests_of_callers_that_gather_begin_together() {
+  BufferPool pool(4 << 20);
+  const TableOnDisk table(5000, 64, 64);
+  GatedEngine engine(make_engine("threads", 4, nullptr));
+  engine.open();
+  const File file(table.path, FileMode::read, true);
+  SharedScan scan(engine, file, table.layout, {.max_gap_bytes = 64, .staging_bytes = 32 << 10}, pool);
+  const std::vector<std::int64_t> ids = {3, 4, 2000, 4000};
+  const SharedScan::Gathering first_caller(scan);
+  std::optional<SharedScan::Gathering> second_caller(std::in_place, scan);
+  const Wanted first(scan, ids);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  check(engine.num_submitted == 0, "a request waits until all that gather have one");
+  const Wanted second(scan, ids);
+  const ReadCounts first_counts = scan.wait(first.request).reads;
+  const ReadCounts second_counts = scan.wait(second.request).reads;
+  check(first_counts.reads + second_counts.reads == 3, "each read serves both");
+  check(first.out == table.rows(ids) && second.out == table.rows(ids), "each has its rows");
+
+  const Wanted alone(scan, ids);
+  second_caller.reset();
+  static_cast<void>(scan.wait(alone.request));
+  check(alone.out == table.rows(ids), "a caller that leaves is not waited for");
+}
+
+void test_callers_without_common_reads_do_not_wait_for_each_other() {
+  BufferPool pool(4 << 20);
+  const TableOnDisk table(5000, 64, 64);
+  const auto engine = make_engine("threads", 4, nullptr);
+  const File file(table.path, FileMode::read, true);
+  SharedScan scan(*engine, file, table.layout, {.max_gap_bytes = 64, .staging_bytes = 32 << 10}, pool);
+  const SharedScan::Gathering first_caller(scan);
+  const SharedScan::Gathering second_caller(scan);
+  const Wanted first(scan, {3, 1000});
+  const Wanted second(scan, {2000, 4000});
+  static_cast<void>(scan.wait(first.request));
+  static_cast<void>(scan.wait(second.request));
+  const Wanted next(scan, {5});
+  static_cast<void>(scan.wait(next.request));
+  check(next.out == table.rows(next.ids), "one of two is half of them");
+}
+
 void test_closing_ends_requests_in_flight() {
   BufferPool pool(4 << 20);
   const TableOnDisk table(3000, 512, 512);
@@ -221,6 +264,8 @@ int main() {
   test_rows_go_to_the_places_named();
   test_requests_share_the_reads_of_their_union();
   test_a_failed_read_fails_only_the_requests_that_it_serves();
+  test_requests_of_callers_that_gather_begin_together();
+  test_callers_without_common_reads_do_not_wait_for_each_other();
   test_closing_ends_requests_in_flight();
   test_signals_are_left_to_other_threads();
 }

@@ -46,6 +46,20 @@ class SharedScan {
  public:
   class Request;
 
+  /// A caller whose requests follow each other, one at a time. While there are some, requests begin together: once the
+  /// scan has served those before, and all of these callers have one. If the last ones had few reads in common, half of
+  /// the callers are enough, so that the disk is busy while the others compute.
+  class Gathering {
+   public:
+    explicit Gathering(SharedScan& scan);
+    ~Gathering();
+    Gathering(const Gathering&) = delete;
+    Gathering& operator=(const Gathering&) = delete;
+
+   private:
+    SharedScan& scan_;
+  };
+
   /// Throws as RowReader does; std::invalid_argument also for a negative max_gap_bytes.
   SharedScan(Engine& engine, const File& file, TableLayout layout, ReadOptions options, BufferPool& pool);
   ~SharedScan() { close(); }
@@ -83,6 +97,7 @@ class SharedScan {
   std::condition_variable changed_;
   std::size_t num_watching_ = 0;  // callers that wait for rows to arrive
   std::list<std::shared_ptr<Request>> joining_;
+  std::size_t num_gathering_ = 0;
   bool is_closing_ = false;
   const OwnerProcess process_{"scan"};
   std::thread thread_;
