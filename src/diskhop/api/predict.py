@@ -6,14 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from diskhop.budget import Budget
 from diskhop.config.predict import PredictConfig
 from diskhop.config.words import takes_words
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
+from diskhop.planning.overhead import MemoryWish
 from diskhop.predicting.call import predict_layers
 from diskhop.predicting.predict import ALL
+from diskhop.runs.predict.memory import fit_layers
 from diskhop.runs.predict.run import Predicted, predict_run
 from diskhop.runtime.progress import Progress, silent
+from diskhop.system.memory import default_threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 FolderPath = Path | str
 # Of the options of a run, those that any model has.
-_OF_LAYERS = ("what", "format", "fanout", "memory_bytes", "threads", "seed", "engine", "scratch")
+_OF_LAYERS = ("what", "format", "fanout", "memory_bytes", "total_memory_bytes", "threads", "seed", "engine", "scratch")
 
 
 @overload
@@ -71,7 +75,8 @@ def predict(
 
     source: the folder of a run; with `layers`, a dataset.
     layers: modules of torch, one per hop, each called as layer(x, edge_index); or a BasicGNN of PyTorch Geometric.
-        Its options are out, overwrite, what, format, fanout, memory, threads, seed, engine, scratch, task and store.
+        Its options are out, overwrite, what, format, fanout, memory, total_memory, threads, seed, engine, scratch, task
+        and store.
     dataset: the dataset that a run predicts for; default: the run's own. Another must fit it.
     out: the new folder; None, with layers: return an array, float32 (nodes, outputs), in the order of
         dataset.node_ids(), which is not part of `memory`.
@@ -115,8 +120,16 @@ def predict(
     wrong += [name for name in options if name not in _OF_LAYERS]
     if wrong:
         raise ConfigError(f"{wrong[0]} has no effect with layers; remove it")
-    chosen = {"memory": options.pop("memory_bytes", None), "fanout": options.pop("fanout", None) or ALL, **options}
+    memory, total_bytes = options.pop("memory_bytes", None), options.pop("total_memory_bytes", 0)
+    chosen = {"fanout": options.pop("fanout", None) or ALL, **options}
     of_files = {"what": chosen.pop("what", None), "format": chosen.pop("format", None), "task": task}
     chosen |= {name: value for name, value in of_files.items() if value is not None}
     chosen |= {"out": out, "overwrite": overwrite, "store": store, "progress": progress}
-    return predict_layers(source, layers, **chosen)
+    if isinstance(memory, Budget):
+        if total_bytes:
+            raise ConfigError("total_memory has no effect with a Budget as memory; remove one of them")
+        return predict_layers(source, layers, memory=memory, **chosen)
+    fitted = fit_layers(layers, MemoryWish(memory or 0, total_bytes), options.get("threads") or default_threads())
+    fitted.describe(on_plan)
+    with fitted.explained():
+        return predict_layers(source, layers, memory=fitted.budget_bytes, **chosen)

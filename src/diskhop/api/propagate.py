@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from diskhop.budget import Budget
 from diskhop.config.options import option_fields, options_of
 from diskhop.config.train import HopConfig
 from diskhop.config.typed_hop import FIXED, TypedHopConfig
@@ -18,11 +21,16 @@ from diskhop.hops.make.propagate import propagate as make_hop_tables
 from diskhop.hops.path_tables import propagate_paths
 from diskhop.hops.paths import PathSpec
 from diskhop.hops.spec import PropagationSpec
+from diskhop.planning.overhead import MemoryWish
+from diskhop.runs.fitted_memory import PlainNeeds, WorkMemory
+from diskhop.runs.program_memory import measure_program
+from diskhop.runs.result import measure_memory
 from diskhop.runs.typed_hops.spec import find_path_spec
 from diskhop.runtime.progress import Progress, silent
+from diskhop.system.memory import default_threads, resident_bytes
 
 _OF_TYPES = ("target", "paths", "reverse")
-RESOURCES = ("memory_bytes", "disk_bytes", "scratch", "engine", "threads")
+RESOURCES = ("memory_bytes", "total_memory_bytes", "disk_bytes", "scratch", "engine", "threads")
 KINDS = (PropagationSpec, HopConfig, TypedHopConfig)
 OPTIONS = (*options_of(PropagationSpec), *RESOURCES, *_OF_TYPES)
 
@@ -48,7 +56,7 @@ def propagate(
     executor, workers: where blocks of columns are computed, as --executor; see runtime/executors.py.
     progress: called with a stage, and what is done of it and in total.
     on_plan: called with the plan before anything is written.
-    log: called with a line for each folder of tables that is out of date.
+    log: called with a line about the memory of the whole process, and for each folder of tables that is out of date.
 
     Raises ConfigError for features or a graph that cannot be propagated and for too small a disk; BudgetError;
     DestinationError.
@@ -63,22 +71,41 @@ def propagate(
         if executor or workers:
             raise ConfigError("--executor and --workers are for graphs of one type: remove them")
         paths = spec if isinstance(spec, PathSpec) else _path_spec(opened, given)
-        return propagate_paths(opened, paths, **_resources(options), progress=progress)
+        make_tables = partial(propagate_paths, opened, paths, progress=progress)
+        return _within_memory(make_tables, options, None, log)
     for name in _OF_TYPES:
         if name in given:
             raise ConfigError(
                 f"{option_fields(TypedHopConfig)[name].main_flag} is for graphs with several types: remove it"
             )
-    return make_hop_tables(
+    make_tables = partial(
+        make_hop_tables,
         opened,
         spec if isinstance(spec, PropagationSpec) else PropagationSpec(**given),
-        **_resources(options),
         executor=executor,
         workers=workers,
         progress=progress,
         on_plan=on_plan,
         log=log,
     )
+    return _within_memory(make_tables, options, workers, log)
+
+
+def _within_memory(
+    make_tables: Callable[..., Propagated], options: Mapping[str, Any], workers: int | None, log: Callable[[str], None]
+) -> Propagated:
+    """Make tables within the budget that the memory of the whole process leaves; see fit_needs()."""
+    needs = PlainNeeds(
+        program=measure_program(0),
+        threads=options.get("threads") or default_threads(),
+        processes=1 if workers in (None, 1) else 1 + workers,
+    )
+    memory = WorkMemory(needs, MemoryWish(options.get("memory_bytes") or 0, options.get("total_memory_bytes") or 0))
+    memory.describe(log)
+    budget, before_bytes = Budget(memory.budget_bytes), resident_bytes("VmRSS")
+    with memory.explained():
+        done = make_tables(budget=budget, **_resources(options))
+    return replace(done, memory={**measure_memory(before_bytes, budget), **memory.result()})
 
 
 def _path_spec(dataset: Dataset, given: Mapping[str, Any]) -> PathSpec:
@@ -93,7 +120,6 @@ def _resources(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the functions above that are about this machine."""
     scratch = options.get("scratch")
     return {
-        "memory": options.get("memory_bytes"),
         "disk": options.get("disk_bytes"),
         "scratch": Path(scratch) if scratch else None,
         "threads": options.get("threads"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from diskhop.hops.make.propagate import Propagated
 
 _OF_TYPES = ("target", "paths", "reverse")
-_RESOURCES = ("memory_bytes", "disk_bytes", "scratch", "engine", "threads")
+_RESOURCES = ("memory_bytes", "total_memory_bytes", "disk_bytes", "scratch", "engine", "threads")
 
 
 @command("propagate")
@@ -75,7 +75,8 @@ def _of_hops(dataset: Dataset, given: Mapping[str, Any]) -> tuple[list[Row], dic
     lines = [*([] if weights is None else [weights]), *ignored]
     left_out = [(each.option.replace("_", " "), f"{each.value}: {each.why}") for each in lines]
     words = ["diskhop", "train", str(dataset.path), "--model", "sign", "--hops", str(spec.hops)]
-    shared = {name: value for name, value in given.items() if name not in ("hops", "rows")}
+    # Training takes more memory than propagation.
+    shared = {name: value for name, value in given.items() if name not in ("hops", "rows", "total_memory_bytes")}
     train = [*words, *spell_options(shared, HopConfig), "--out", "run"]
     return left_out, {**used, "ignored": [each.option for each in ignored]}, train
 
@@ -103,6 +104,7 @@ def _document(done: Propagated, seconds: float) -> dict[str, Any]:
         "tables": [file.name for file in tables.files],
         "seconds": seconds,
         "preparation": done.steps,
+        **done.memory,
     }
     if done.plan is not None:
         document |= {

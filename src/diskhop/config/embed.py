@@ -170,6 +170,7 @@ class EmbedConfig:
     )
     seed: int = like(TrainConfig, "seed", 0)
     memory_bytes: int = like(TrainConfig, "memory_bytes")
+    total_memory_bytes: int = like(TrainConfig, "total_memory_bytes", 0, may_change=True, before=0)
     overlap: bool = option(True, help="Move partitions while others are trained.", panel="Advanced")
     prefetch_slot: str = option(
         SPARE,

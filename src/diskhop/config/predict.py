@@ -60,6 +60,7 @@ class PredictConfig:
         shown="no condition",
     )
     memory_bytes: int = like(TrainConfig, "memory_bytes", 0, rule=between(0, MOST_BYTES, 2 * 10**9))
+    total_memory_bytes: int = like(TrainConfig, "total_memory_bytes", 0)
     disk_bytes: int = like(
         TrainConfig, "disk_bytes", 0, help="Disk space for tables between layers, as 100GB.", shown="all free space"
     )

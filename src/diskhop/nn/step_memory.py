@@ -63,6 +63,12 @@ class StepMemory:
         with self._counting(model, inputs[0], device):
             model(*inputs)
 
+    def run(self, work: Callable[[], object]) -> None:
+        """Do other work, such as steps of a model without modules, and count what resident memory grows by."""
+        with PeakWatch() as watch:
+            work()
+        self.peak_bytes = max(self.peak_bytes, watch.peak_bytes - self._before_bytes)
+
     def is_known(self, times: float) -> bool:
         """Return whether a batch that many times as large as the last one need not be run, and count it if so.
 

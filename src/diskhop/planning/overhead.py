@@ -1,6 +1,6 @@
 """The memory of a whole process: the budget for graph data, and the overhead that is predicted next to it.
 
-Everything here is arithmetic on measured numbers; `runs/total_memory.py` measures them.
+Everything here is arithmetic on measured numbers; `runs/fitted_memory.py` has them measured.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ PREDICTION_ERROR = 0.15
 _STEP_HEADROOM = 1.3
 # Libraries that the first step of a process loads, and what they allocate. Measured.
 _FIRST_STEP_BYTES = 40_000_000
+# The same of a model that is only applied.
+LOADED_BYTES = 15_000_000
 # Copies of the parameters while an epoch is committed: the last and the best model, those before them, and the file
 # that is written, in which the optimiser has two values each.
 _PARAMETER_COPIES = 8
@@ -58,7 +60,7 @@ class Overhead(NamedTuple):
 
     def __str__(self) -> str:
         parts = {"Python and libraries": self.program, "a step of the model": self.step, "its copies": self.copies}
-        return ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in parts.items())
+        return ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in parts.items() if num_bytes)
 
 
 def predict_overhead(measured: MeasuredMemory, threads: int, num_processes: int = 1) -> Overhead:

@@ -38,6 +38,7 @@ from diskhop.runs.context import RunContext
 from diskhop.runs.devices import device_of
 from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.embedding.run import Embedded, train_embeddings
+from diskhop.runs.embedding.trial import try_embeddings
 from diskhop.runs.links.defaults import resolve_link_config
 from diskhop.runs.links.prepare import planned_workload
 from diskhop.runs.links.run import ONE_TYPE, train_links
@@ -85,8 +86,9 @@ class RunKind(Generic[ConfigT, TaskT, FinishedT]):
     models: the names of its models; no two kinds share one. None for a kind that is chosen by --task.
     resolve: completes options for a dataset, with a preset's if one is named.
     rank: compares the ways to run a configuration in a number of processes on one machine, without training.
-    try_steps: trains and evaluates on a batch, within a number of bytes for the process; None without a model.
+    try_steps: trains and evaluates on a batch, within a number of bytes for the process.
     run: trains.
+    sizes_of_step: options, besides the batch sizes, that make a step smaller.
     """
 
     name: str
@@ -95,7 +97,8 @@ class RunKind(Generic[ConfigT, TaskT, FinishedT]):
     resolve: Callable[[Dataset, Mapping[str, Any], str | None], Resolved[Any, Any]]
     rank: Callable[[Dataset, ConfigT, TaskT, int], Ranking[Any]]
     run: Callable[[RunContext, ConfigT, TaskT | None], FinishedT]
-    try_steps: Callable[[Dataset, ConfigT, TaskT, int, Progress], Trial] | None = None
+    try_steps: Callable[[Dataset, ConfigT, TaskT, int, Progress], Trial]
+    sizes_of_step: tuple[str, ...] = ("--fanout", "--hidden")
 
     @property
     def command(self) -> str:
@@ -279,6 +282,8 @@ _EMBEDDING: RunKind[EmbedConfig, None, Embedded] = RunKind(
     resolve=resolve_embed_config,
     rank=_rank_embeddings,
     run=train_embeddings,
+    try_steps=try_embeddings,
+    sizes_of_step=("--negatives", "--dim"),
 )
 KINDS: dict[str, RunKind[Any, Any, Any]] = {
     kind.name: kind for kind in (_NODE, _HOP, _TYPED, _TYPED_HOP, _LINK, _TYPED_LINK, _EMBEDDING)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from diskhop.planning.overhead import MeasuredMemory, MemoryWish, choose_budget, predict_overhead
+from diskhop.planning.overhead import MeasuredMemory, MemoryWish
 from diskhop.runs.choices import Choice
 from diskhop.system.figures import STATUS, read_figures
-from diskhop.system.limits import memory_limit
 
 MEMORY = "memory_bytes"
 
@@ -23,12 +22,3 @@ def wish_of(config: Any, choices: Sequence[Choice]) -> MemoryWish:
     """Return the sizes that the user has named. choices: those made for the user."""
     is_chosen = any(choice.option == MEMORY for choice in choices)
     return MemoryWish(0 if is_chosen else config.memory_bytes, config.total_memory_bytes)
-
-
-def budget_without_model(config: Any, choices: Sequence[Choice], data_bytes: int) -> int:
-    """Return the bytes for graph data of work without a model. Raises BudgetError as choose_budget().
-
-    data_bytes: resident graph data.
-    """
-    overhead = predict_overhead(measure_program(data_bytes), config.threads)
-    return choose_budget(overhead, memory_limit(), config.memory_bytes, wish_of(config, choices))

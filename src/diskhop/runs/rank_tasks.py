@@ -33,6 +33,7 @@ from diskhop.runtime.jobs import (
 )
 from diskhop.runtime.process import work_in
 from diskhop.runtime.ranks import ONE, Ranks, most_per_machine, read_ranks
+from diskhop.system.memory import default_threads
 
 ResultT = TypeVar("ResultT")
 _OPEN, _RUN, _CLOSE, _END, _COUNTED, _DONE, _FAILED = "open", "run", "close", "end", "counted", "done", "failed"
@@ -158,6 +159,16 @@ class TaskPlace:
     def is_here(self) -> bool:
         """Whether they can only run in this process."""
         return self.group.is_alone and self.executor in ("", "threads") and self.workers in (None, 1)
+
+    @property
+    def processes(self) -> int:
+        """Processes of the fullest machine, with this one."""
+        if not self.group.is_alone:
+            return most_per_machine(self.every)
+        is_elsewhere = self.executor.partition(":")[0] in ("ray", "array")
+        if self.is_here or is_elsewhere:
+            return 1
+        return 1 + (self.workers or default_threads())
 
     def threads(self, wanted: int) -> int:
         """Return the threads of all processes of a machine: at least one for each."""

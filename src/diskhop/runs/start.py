@@ -28,10 +28,11 @@ from diskhop.runs.context import RunContext
 from diskhop.runs.distributed import Group, open_group
 from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.embedding.run import Embedded
+from diskhop.runs.fitted_memory import FittedMemory
 from diskhop.runs.kinds import KINDS, configs_of, find_kind, kind_of, require_link_task
 from diskhop.runs.shares import require_same_dataset, require_shareable, require_whole_machines
 from diskhop.runs.source import RunSource, find_run_source
-from diskhop.runs.total_memory import FittedMemory, fit_memory
+from diskhop.runs.total_memory import fit_memory
 from diskhop.runs.training import Trained
 from diskhop.runs.tuning import read_tuning
 from diskhop.runs.tuning import tune as tune_options
@@ -189,7 +190,7 @@ def _start(
         if minutes is not None:
             found = tune_options(
                 source,
-                lambda each: _fit(source.dataset, _resolve(kind, each, preset, group), group)[0],
+                lambda each: _complete(kind, each, preset, group)[0],
                 lambda each: run_config(source.dataset, each.config, task=each.task),
                 minutes,
                 preset=preset,
@@ -198,9 +199,7 @@ def _start(
             )
             source = source._replace(options={**source.options, **found.chosen})
             tuning, chosen = found.to_dict(), found.choices()
-        resolved, memory = _fit(
-            source.dataset, _resolve(kind, source, preset, group), group, Callbacks(callbacks).prepared
-        )
+        resolved, memory = _complete(kind, source, preset, group, Callbacks(callbacks).prepared)
         group.from_first((str(source.dataset.path), resolved.config))
         require_same_dataset(source.dataset, group)
         callback = Callbacks(callbacks)
@@ -259,8 +258,15 @@ def _resolve(kind: str, source: RunSource, preset: str | None, group: Group) -> 
     return Resolved(resolved.config, [*resolved.choices, *made], resolved.task)
 
 
-def _fit(
-    dataset: Dataset, resolved: Resolved[Any, Any], group: Group, progress: Progress = silent
+def _complete(
+    kind: str, source: RunSource, preset: str | None, group: Group, progress: Progress = silent
 ) -> tuple[Resolved[Any, Any], FittedMemory | None]:
-    """Choose the memory of a run on this machine; see fit_memory()."""
-    return fit_memory(kind_of(resolved.config), dataset, resolved, group.ranks.local_count, progress)
+    """Complete the options of a run, and choose its memory on this machine; see fit_memory()."""
+    dataset, resolved = source.dataset, _resolve(kind, source, preset, group)
+    fitting, memory = fit_memory(kind_of(resolved.config), dataset, resolved, group.ranks.local_count, progress)
+    if kind != EMBEDDING or memory is None:
+        return fitting, memory
+    # The number of partitions follows from the budget.
+    known = {"memory_bytes": memory.budget_bytes, "total_memory_bytes": 0}
+    again = _resolve(kind, source._replace(options={**source.options, **known}), preset, group)
+    return Resolved(again.config, [*again.choices, memory.choice()], None), memory

@@ -7,9 +7,9 @@ whatever its budget. The folder appears complete, its manifest is written last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,14 @@ class Propagated(Display):
     plan: how they were built; None if they existed.
     steps: name, seconds and bytes of each step; empty if the tables existed.
     reserved: peak memory by name, in bytes.
+    memory: of the process, by the names of result.json; empty where the caller measures it.
     """
 
     tables: HopTables
     plan: PropagationPlan | None
     steps: list[dict[str, Any]]
     reserved: dict[str, int]
+    memory: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self) -> list[Row]:
         """Return names and texts of lines for people."""

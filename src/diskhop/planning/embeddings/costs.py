@@ -85,32 +85,56 @@ def measure_edges_per_second(
 
     room_bytes: memory for those rows, their sums of squares included. device: where they are; None: in memory.
     """
-    score = SCORES[config.model]
     num_rows = max(2, min(_MOST_ROWS, dataset.num_nodes, room_bytes // (8 * config.dim)))
-    draws = np.random.default_rng(0)
-
-    def table(rows: int, dim: int) -> Table:
-        values = draws.standard_normal((rows, dim), np.float32) * np.float32(config.init_scale)
-        return Table(values, np.ones((rows, 1 if config.adagrad == "row" else dim), np.float32))
-
-    num_relations = max(1, dataset.num_relations) * (2 if config.reciprocal else 1)
-    relations = table(num_relations, score.relation_dim(config.dim)) if score.uses_relations else None
-    options: dict[str, Any] = config.step_options()
-    num_chunks = -(-config.batch_size // config.chunk_size)
     with reproducible(config.threads, device):
-        run = _step_of(StepOptions(**options), table(num_rows, config.dim), relations, device)
+        step = RandomSteps(dataset, config, num_rows, device)
         seconds, num_steps, began = 0.0, 0, time.perf_counter()
         while num_steps < 2 or (num_steps < _MOST_STEPS and time.perf_counter() - began < _LEAST_SECONDS):
-            ends = draws.integers(num_rows, size=(2, config.batch_size))
-            kinds = draws.integers(max(1, dataset.num_relations), size=config.batch_size).astype(np.int32)
-            edges = EdgeRows(ends[0], kinds if relations is not None else None, ends[1])
-            negatives = draws.integers(num_rows, size=(2, num_chunks, config.negatives))
-            started = time.perf_counter()
-            run(edges, negatives, lambda number: generator(config.seed, Draw.DROPOUT, number))
             # The first step allocates memory and compiles code.
-            seconds += time.perf_counter() - started if num_steps else 0.0
+            taken = step.run()
+            seconds += taken if num_steps else 0.0
             num_steps += 1
     return config.batch_size * (num_steps - 1) / seconds
+
+
+class RandomSteps:
+    """Training steps on batches of random edges, with rows of random values.
+
+    num_rows: rows of nodes. device: where they are; None: in memory.
+
+    table_bytes: bytes of the rows.
+    """
+
+    def __init__(self, dataset: Dataset, config: EmbedConfig, num_rows: int, device: torch.device | None) -> None:
+        self._config, self._num_rows, self._num_relations = config, num_rows, max(1, dataset.num_relations)
+        self._draws = np.random.default_rng(0)
+        score = SCORES[config.model]
+        nodes, relations = self._table(num_rows, config.dim), None
+        if score.uses_relations:
+            num_relations = self._num_relations * (2 if config.reciprocal else 1)
+            relations = self._table(num_relations, score.relation_dim(config.dim))
+        self._has_relations = relations is not None
+        tables = [nodes] if relations is None else [nodes, relations]
+        self.table_bytes = sum(each.values.nbytes + each.squares.nbytes for each in tables)
+        options: dict[str, Any] = config.step_options()
+        self._step = _step_of(StepOptions(**options), nodes, relations, device)
+
+    def run(self) -> float:
+        """Take a step. Returns its seconds, without those of drawing edges."""
+        config, draws = self._config, self._draws
+        ends = draws.integers(self._num_rows, size=(2, config.batch_size))
+        kinds = draws.integers(self._num_relations, size=config.batch_size).astype(np.int32)
+        edges = EdgeRows(ends[0], kinds if self._has_relations else None, ends[1])
+        num_chunks = -(-config.batch_size // config.chunk_size)
+        negatives = draws.integers(self._num_rows, size=(2, num_chunks, config.negatives))
+        started = time.perf_counter()
+        self._step(edges, negatives, lambda number: generator(config.seed, Draw.DROPOUT, number))
+        return time.perf_counter() - started
+
+    def _table(self, rows: int, dim: int) -> Table:
+        config = self._config
+        values = self._draws.standard_normal((rows, dim), np.float32) * np.float32(config.init_scale)
+        return Table(values, np.ones((rows, 1 if config.adagrad == "row" else dim), np.float32))
 
 
 def _step_of(

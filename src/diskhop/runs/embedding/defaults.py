@@ -21,13 +21,13 @@ from diskhop.nn.devices import CPU, ChosenDevice, choose_device, read_cuda
 from diskhop.planning.embeddings.partitions import choose_partitions, config_of_rank
 from diskhop.planning.embeddings.size import _count_edges, embed_size
 from diskhop.run_files import EMBEDDING
-from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
+from diskhop.runs.choices import Choice, Choices, Resolved, presumed_memory, read_preset
 from diskhop.runs.data_use import ignored_parts
 from diskhop.runs.embedding.folder import EmbeddingFolder
 from diskhop.runs.embedding.recipes import choose_embedding_defaults
 from diskhop.runs.embedding.warm_start import SHARED_OPTIONS
 from diskhop.runtime.ranks import ONE, Ranks
-from diskhop.system.memory import default_memory_bytes, default_threads
+from diskhop.system.memory import default_threads
 
 _PRESETS = Path(__file__).parents[1] / "presets" / "embed"
 _MOST_SHARE = 0.05
@@ -76,7 +76,7 @@ def resolve_embed_config(
     choose("epochs", epochs, f"{num_batches} batches each, {epochs * num_batches} steps")
     _choose_evaluation(dataset, num_edges, choices)
     choose("partition_order", AUTO, "the order with the fewest swaps")
-    memory_bytes = default_memory_bytes()
+    memory_bytes = presumed_memory(given)
     choose("memory_bytes", memory_bytes, "half of the free memory", format_bytes(memory_bytes))
     _choose_device(choices)
     choose("engine", AUTO, "the fastest that works here")

@@ -183,6 +183,7 @@ def _train_in(folder: EmbeddingFolder, commit: Commit | None, context: RunContex
         metric="mrr",
         test=tested,
         preparation={},
+        overhead=context.overhead,
     )
     result |= memory_of_ranks(result, shared, group)
     if group.ranks.is_first:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,11 +32,12 @@ from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows
 from diskhop.run_files import HOP, NODE
 from diskhop.runs.callbacks import Callback, Callbacks
+from diskhop.runs.fitted_memory import PlainNeeds, fit_needs
 from diskhop.runs.nodes.clusters import with_clusters
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.samplers import train_pass
 from diskhop.runs.nodes.workload import training_workload
-from diskhop.runs.program_memory import budget_without_model
+from diskhop.runs.program_memory import MEMORY, measure_program, wish_of
 from diskhop.runs.source import find_run_source
 from diskhop.runtime.executors import open_executor
 from diskhop.runtime.jobs import Executor, Share, SharedArray
@@ -215,8 +216,11 @@ def pack(
         raise ConfigError(f"--model {model} has no batches to pack; use --model {' or '.join(LAYERS)}")
     resolved, choices, task = resolve_config(opened, {**source.options, **options}, preset)
     assert isinstance(resolved, SampledConfig), "models on hop tables have no store, and were refused"
-    memory_bytes = budget_without_model(resolved, choices, task.num_bytes)
-    resolved = replace(resolved, memory_bytes=memory_bytes, total_memory_bytes=0)
+    needs = PlainNeeds(program=measure_program(task.num_bytes), threads=resolved.threads)
+    fitted = fit_needs(needs, wish_of(resolved, choices), resolved.memory_bytes)
+    if fitted is not None:
+        choices = [*(choice for choice in choices if choice.option != MEMORY), fitted.choice()]
+        resolved = replace(resolved, memory_bytes=fitted.budget_bytes, total_memory_bytes=0)
     callback.configured(resolved, choices)
     budget = Budget(resolved.memory_bytes)
     if resolved.superbatch:
@@ -236,7 +240,8 @@ def pack(
             is_enough = resolved.disk_bytes == 0 or not layout.has_shared_rows
             if is_enough and len(layout.epochs) >= len(samples.epochs):
                 return Packed(layout, [])
-    plan = choose_plan(opened, workload, budget)
+    with nullcontext() if fitted is None else fitted.explained():
+        plan = choose_plan(opened, workload, budget)
     callback.planned(plan)
     with open_executor(
         executor,

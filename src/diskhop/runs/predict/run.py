@@ -33,9 +33,11 @@ from diskhop.predicting.rows import RowTable
 from diskhop.predicting.sizes import OutputSizes
 from diskhop.protocols import NodeRows
 from diskhop.run_files import LINK_RUN
+from diskhop.runs.fitted_memory import WorkMemory
 from diskhop.runs.nodes.measured import ALL, MeasuredParts, read_measured_parts
 from diskhop.runs.nodes.metrics import METRICS, require_measurable
 from diskhop.runs.nodes.opened import MODELS, OpenClassifier, open_classifier
+from diskhop.runs.predict.memory import fit_prediction
 from diskhop.runs.predict.nodes import find_nodes
 from diskhop.runs.predict.require import Condition, parse_conditions
 from diskhop.runs.predict.tables import OutputRun, OutputTables
@@ -45,7 +47,7 @@ from diskhop.runs.result import describe_run, measure_memory
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.runtime.work_tools import WorkTools
-from diskhop.system.memory import default_memory_bytes, default_threads, resident_bytes
+from diskhop.system.memory import default_threads, resident_bytes
 
 _BLOCK_ROWS = 4096
 
@@ -89,6 +91,7 @@ def predict_run(
     overwrite: bool = False,
     resume: bool = True,
     memory: int | str | None = None,
+    total_memory: int | str | None = None,
     disk: int | str | None = None,
     executor: str = "",
     workers: int | None = None,
@@ -102,7 +105,8 @@ def predict_run(
     dataset: by default the one that the run was trained on; another must fit it.
     out: the new folder. overwrite: replace predictions that are there.
     resume: reuse finished work of an interrupted call; otherwise remove it first.
-    memory, disk: bytes or a size such as '2GB', for the options memory_bytes and disk_bytes.
+    memory, total_memory, disk: bytes or a size such as '2GB', for the options memory_bytes, total_memory_bytes and
+        disk_bytes.
     executor, workers: where tasks run, as --executor; see runtime/executors.py.
     on_plan: called with a line about the plan before the heavy work.
     options: those of PredictConfig.
@@ -112,7 +116,7 @@ def predict_run(
     Raises ConfigError, SchemaError, BudgetError and DestinationError before the heavy work, PredictionError for values
     that are not finite, RequirementError where the metric is too low: then nothing is published.
     """
-    options.update(parse_sizes(memory=memory, disk=disk))
+    options.update(parse_sizes(memory=memory, total_memory=total_memory, disk=disk))
     config = PredictConfig(**check_options(options, "predict", (PredictConfig,)))
 
     def predict(place: TaskPlace) -> Predicted:
@@ -137,15 +141,21 @@ class _Call:
 
     def run(self, given: Dataset | Path | str | None, *, overwrite: bool, resume: bool) -> Predicted:
         """Predict and publish."""
-        started, config = time.perf_counter(), self.config
         dataset = self.classifier.open_dataset(given)
         self.classifier.require_fit(dataset)
+        memory = fit_prediction(self.classifier, self.config, self._threads, self.place.processes)
+        memory.describe(self.on_plan)
+        with memory.explained():
+            return self._run(dataset, memory, overwrite=overwrite, resume=resume)
+
+    def _run(self, dataset: Dataset, memory: WorkMemory, *, overwrite: bool, resume: bool) -> Predicted:
+        started, config = time.perf_counter(), self.config
         outputs = outputs_of(self.classifier, config)
         wanted = wanted_of(self.classifier, config, outputs)
         if config.require and self.classifier.kind == LINK_RUN:
             raise ConfigError("--require is for tasks on nodes; measure links by 'diskhop evaluate', and remove it")
         conditions = parse_conditions(config.require, self.classifier.config.metric)
-        budget = Budget(config.memory_bytes or default_memory_bytes())
+        budget = Budget(memory.budget_bytes)
         written = self.classifier.nodes_of(dataset)
         nodes = find_nodes(self.classifier, written, config.nodes, budget)
         measured = self._measured(written, conditions, budget)
@@ -191,6 +201,7 @@ class _Call:
             "reserved": budget.table(),  # of all processes of this machine
             "seconds": time.perf_counter() - started,
             **measure_memory(before_bytes, budget),
+            **memory.result(),
         }
         return Predicted(predictions, result)
 
