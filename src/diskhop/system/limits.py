@@ -16,6 +16,8 @@ from diskhop.system.figures import MEMORY_INFO, STATUS, read_figures
 GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # A limit of a group that is none: 2^63, rounded down to whole pages.
 _UNLIMITED = 1 << 62
+# Where version 2 is next to version 1, as systemd has it: without limits on memory, but with waits.
+_NEXT_TO_V1 = "unified"
 
 
 class MemoryLimit(NamedTuple):
@@ -101,6 +103,8 @@ def own_groups(groups: Path, own_file: Path) -> Iterator[tuple[Path, Controller]
             continue
         controller = _V1 if controllers else _V2
         root = groups / controller.folder
+        if controller is _V2 and (groups / _NEXT_TO_V1).is_dir():
+            root = groups / _NEXT_TO_V1
         group = root / name.lstrip("/")
         for each in (group, *group.parents):
             if each.is_relative_to(root):

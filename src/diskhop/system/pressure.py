@@ -1,7 +1,9 @@
 """Waits for memory: how long processes stood still because memory was short, as the kernel counts it.
 
 Pressure stall information (PSI) has, for the machine and for each control group of version 2, the microseconds in which
-some process waited for memory. Memory above `memory.high` makes a group's processes wait too, and counts there.
+some process waited for memory. Memory above `memory.high` makes a group's processes wait too, and counts there, also if
+the limit is of a group around it. So the innermost group tells most exactly whether this process waits; the machine's
+waits, which may be those of other programs, are looked at where no group counts.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ class MemoryPressure:
     """
 
     def __init__(self, machine: Path = MACHINE, groups: Path = GROUPS, own: Path = OWN_GROUPS) -> None:
-        self._files = [machine, *(group / "memory.pressure" for group, _ in own_groups(groups, own))]
-        self._waits: dict[Path, int] | None = None
+        self._files = [*(group / "memory.pressure" for group, _ in own_groups(groups, own)), machine]
+        self._waits: tuple[Path, int] | None = None
         self._read_at = 0.0
         self._said_at: float | None = None
 
@@ -44,11 +46,10 @@ class MemoryPressure:
         now: seconds of any clock.
         """
         before, seconds = self._waits, now - self._read_at
-        self._waits, self._read_at = dict(_read_waits(self._files)), now
-        if before is None or not self._waits:
+        self._waits, self._read_at = next(_read_waits(self._files), None), now
+        if before is None or self._waits is None or before[0] != self._waits[0]:
             return ""
-        shares = {path: (micros - before.get(path, micros)) / 1e6 / seconds for path, micros in self._waits.items()}
-        path, share = max(shares.items(), key=lambda each: each[1])
+        path, share = self._waits[0], (self._waits[1] - before[1]) / 1e6 / seconds
         if share < _LEAST_SHARE or (self._said_at is not None and now - self._said_at < _SECONDS_BETWEEN_LINES):
             return ""
         self._said_at = now
@@ -94,6 +95,7 @@ def _watch(tell: Callable[[str], None], is_over: threading.Event) -> None:
 
 
 def _read_waits(files: list[Path]) -> Iterator[tuple[Path, int]]:
+    """Yield the microseconds of waits of every file that can be read."""
     for path in files:
         try:
             some, *_ = path.read_text(encoding="ascii").splitlines()
