@@ -223,7 +223,7 @@ class SampledPlan(RunPlan):
     store: name of the feature store.
     share: memory and disk of the feature store.
     engine_depth: reads that the engine keeps in flight.
-    topology: where the neighbour lists are: 'memory', 'cached' or 'mapped'.
+    topology: where the neighbour lists are: 'memory', 'cached', or 'mapped' where no batch is sampled from them.
     topology_cache_bytes: memory for lists, if they are 'cached'; that of the cached rows, if the share says so.
     batch_bytes: bytes of a large mini-batch as the model gets it (measured, with headroom).
     bytes_in_flight: bytes of batches from their submission to the store until their rows are assembled. One batch is

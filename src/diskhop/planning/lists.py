@@ -1,4 +1,4 @@
-"""Choosing where the neighbour lists are: in memory, cached in part, or memory-mapped."""
+"""Choosing where the neighbour lists are: in memory, cached in part, or on disk."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import format_bytes
 from diskhop.dataset.edge_set import TopologyFiles
+from diskhop.errors import BudgetError
 from diskhop.sampling.cached_topology import cached_topology_bytes, list_bytes, room_for_lists
 from diskhop.sampling.columns import columns_bytes
 from diskhop.sampling.lists_in_turn import lists_in_turn_bytes
@@ -21,7 +22,10 @@ _MOST_SHARING_READS = 12
 
 
 class ListsPlan(NamedTuple):
-    """Place of the neighbour lists, and bytes of the cache if they are 'cached'."""
+    """Place of the neighbour lists, and bytes of the cache if they are 'cached'.
+
+    Lists are 'mapped' where batches are read that were sampled before: nothing of them stays in memory.
+    """
 
     topology: Literal["memory", "cached", "mapped"]
     cache_bytes: int = 0
@@ -31,17 +35,18 @@ def named_lists(
     files: TopologyFiles, sizes: BatchSizes, wished_bytes: int | None, num_threads: int, num_processes: int
 ) -> NamedLists:
     """Return the memory that plan_lists() takes at least. wished_bytes: see there. num_threads: that sample."""
-    if wished_bytes is None:
-        return NamedLists({}, frozenset())
-    if wished_bytes >= list_bytes(files):
-        lists = {"topology": topology_bytes(files, "memory"), **columns_bytes(files.columns, "memory")}
-        return NamedLists(lists, frozenset(lists))
-    lists = {
-        "topology": cached_topology_bytes(files, wished_bytes, num_processes),
+    whole = {"topology": topology_bytes(files, "memory"), **columns_bytes(files.columns, "memory")}
+    on_disk = {
+        "topology": cached_topology_bytes(files, wished_bytes or 0, num_processes),
         "sampling": num_threads * sizes.hop_read_bytes,
         **columns_bytes(files.columns, "cached"),
     }
-    return NamedLists(lists, frozenset({"topology"}))
+    if wished_bytes is None:
+        each_bytes = sum(on_disk.values()) - on_disk["topology"]
+        fits_whole = sum(whole.values()) <= on_disk["topology"] + num_processes * each_bytes
+    else:
+        fits_whole = wished_bytes >= list_bytes(files)
+    return NamedLists(whole, frozenset(whole)) if fits_whole else NamedLists(on_disk, frozenset({"topology"}))
 
 
 def plan_lists(
@@ -54,8 +59,9 @@ def plan_lists(
     """Take memory for the neighbour lists. More threads sample if lists stay on the disk: room.sampling_threads.
 
     most_bytes: memory for lists at most; the rest is worth more to rows. None: all that is left.
-    wished_bytes: bytes of the lists that stay in memory, as --neighbor-cache says; None: as many as fit. The room
-        has required named_lists().
+    wished_bytes: bytes of the lists that stay in memory, as --neighbor-cache says; None: as many as fit.
+
+    The room has required named_lists(). Raises BudgetError where most_bytes are less than that.
     """
     columns = columns_bytes(files.columns, "memory")
     topology = topology_bytes(files, "memory")
@@ -76,12 +82,13 @@ def plan_lists(
     if wished_bytes is not None:
         others_bytes = sum(columns.values())
     best = _share_reads(room, files, sizes, left_bytes - shared_by * others_bytes, wished_bytes)
+    if best is None:
+        best = _share_reads(room, files, sizes, left_bytes - shared_by * sum(columns.values()), wished_bytes)
     too_large = f"{format_bytes(in_memory_bytes)} do not fit next to two batches"
     if left_bytes < most_left_bytes:
         too_large = f"{format_bytes(in_memory_bytes)} would leave less for rows, which save more (predicted)"
     if best is None:
-        room.reasons.append(f"Topology memory-mapped: {too_large}")
-        return ListsPlan("mapped")
+        raise BudgetError(f"{format_bytes(left_bytes)} are too few to read neighbour lists from the disk")
     cache_bytes, num_threads = best
     more_threads = num_threads - room.sampling_threads
     room.shared.add("topology")

@@ -50,7 +50,6 @@ from diskhop.system.memory import free_memory_bytes
 _FEWEST_EPOCHS_AHEAD = 3
 # Bytes per row of the table: a bitmap, when the row was used last, and the state of Belady's rule.
 _SIMULATION_BYTES_PER_ROW = 12
-_PAGE_BYTES = 4096
 # An option that takes more times as long as the fastest one so far is not divided again.
 _MOST_GAINED = 1.25
 # Where the disk takes less of the cores' time, more batches in flight gain nothing.
@@ -235,14 +234,15 @@ class Simulation:
         if self._dataset.types is None or not kind.is_bounded or workload.neighbor_cache_bytes is not None:
             return []
         self._fastest = min(self._fastest, option.seconds(epochs))
-        if plan.topology == "mapped" or option.seconds(epochs) > _MOST_GAINED * self._fastest:
+        if option.seconds(epochs) > _MOST_GAINED * self._fastest:
             return []
         tried: dict[int, SampledPlan] = {}
 
         def seconds_of(lists_bytes: int) -> float | None:
-            fewer = self._plan(kind, workload, most_in_flight, lists_bytes)
-            if fewer.topology == "mapped":
-                return None  # Mapped lists are outside the budget.
+            try:
+                fewer = self._plan(kind, workload, most_in_flight, lists_bytes)
+            except BudgetError:
+                return None
             tried[lists_bytes] = fewer
             return self.predict(fewer, workload).run_seconds(epochs)
 
@@ -339,13 +339,9 @@ class Simulation:
         return pick_pinned(self._counts, self._table, plan.share)
 
     def _lists_read(self, plan: SampledPlan) -> ListsRead | None:
-        """Return what sampling reads from the disk; None if all lists are in memory."""
-        if plan.topology == "memory":
+        """Return what sampling reads from the disk; None if all lists are in memory, or none is needed."""
+        if plan.topology != "cached":
             return None
-        if plan.topology == "mapped":
-            # One page per list: which lists are in the page cache is unknown.
-            num_lists = float(sum(self.trace.middle.num_sampled_nodes[:-1]))
-            return ListsRead(num_lists, _PAGE_BYTES * num_lists, self.trace.sample_seconds)
         if self._curve is None:
             files = lists_of(self._dataset, self._workload.samplers)
             self._curve = find_list_curve(files, self.trace.middle, self._engine, self._budget)

@@ -267,7 +267,7 @@ class _StorePlanning:
         }
 
     def _named_lists(self) -> NamedLists | None:
-        """Memory for neighbour lists that --neighbor-cache names."""
+        """The least memory for neighbour lists: what --neighbor-cache names, or what reading them takes."""
         wished_bytes = self._workload.neighbor_cache_bytes
         if self._workload.is_given:
             return None

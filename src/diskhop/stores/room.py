@@ -74,7 +74,7 @@ class StoreWishes:
 
 
 class NamedLists(NamedTuple):
-    """Memory for neighbour lists that the user has named: bytes by name, and the names of what all processes share."""
+    """The least memory for neighbour lists: bytes by name, and the names of what all processes share."""
 
     reserves: Mapping[str, int]
     shared: frozenset[str]
@@ -113,7 +113,7 @@ class StoreRoom:
         rows_bytes: bytes of the rows of a large batch. added_bytes: bytes that preparing it adds.
         reserved: bytes that every store needs, by name.
         take_lists: called once the smallest reservations are made; takes memory for neighbour lists.
-        lists: memory that it takes at least, if the user has named it.
+        lists: memory that it takes at least; None: there are no lists.
         choosing: bytes by name while rows to pin are chosen, besides lists and a batch, which CHOOSING gets; None where
             none are. Nothing else is in memory then.
         shared: see above.
@@ -200,7 +200,7 @@ class StoreRoom:
         self._divide_lists(self._batch_bytes)
 
     def _require(self, smallest: Mapping[str, int], batch_bytes: int) -> None:
-        """Note what bytes by name leave. Raises BudgetError if they do not fit together with named memory for lists.
+        """Note what bytes by name leave. Raises BudgetError if they do not fit next to the least memory for lists.
 
         batch_bytes: bytes of a batch. Choosing rows to pin must fit, too.
         """
