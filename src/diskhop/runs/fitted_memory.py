@@ -35,7 +35,7 @@ _AMPLE = 4
 
 
 class Needs(Protocol):
-    """What work takes next to graph data.
+    """Memory of work next to graph data.
 
     program: this process before the work.
     processes: that do it on this machine.

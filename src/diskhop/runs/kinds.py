@@ -38,7 +38,6 @@ from diskhop.runs.context import RunContext
 from diskhop.runs.devices import device_of
 from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.embedding.run import Embedded, train_embeddings
-from diskhop.runs.embedding.trial import try_embeddings
 from diskhop.runs.links.defaults import resolve_link_config
 from diskhop.runs.links.prepare import planned_workload
 from diskhop.runs.links.run import ONE_TYPE, train_links
@@ -55,6 +54,7 @@ from diskhop.runs.shares import share_of
 from diskhop.runs.training import Trained
 from diskhop.runs.trial_steps import (
     Trial,
+    try_embeddings,
     try_hops,
     try_links,
     try_nodes,

@@ -1,4 +1,4 @@
-"""Trial steps of a run, for every kind of run that trains a model: what they take is measured before it starts.
+"""Trial steps of a run, for every kind of run: what they take is measured before it starts.
 
 A small batch comes first: where the large one would exceed `allowed_bytes`, what the process may take, it is not tried.
 """
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from diskhop.budget import Budget
+from diskhop.config.embed import EmbedConfig
 from diskhop.config.link import LinkConfig
 from diskhop.config.options import AUTO
 from diskhop.config.train import HopConfig, SampledConfig
@@ -21,16 +22,23 @@ from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.config.typed_link import AnyTypedConfig, TypedLinkConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.embedding.scoring.scores import SCORES
+from diskhop.embedding.step.gradients import StepOptions
+from diskhop.embedding.step.step import step_bytes
 from diskhop.errors import BudgetError
 from diskhop.nn.link_model import build_link_model
 from diskhop.nn.models import build_hop_model, hops_read, num_hop_tables
 from diskhop.nn.reproducible import reproducible
 from diskhop.nn.step_memory import StepMemory
 from diskhop.planning.batch_sizes import SMALL, sample_probes
+from diskhop.planning.embeddings.costs import RandomSteps
+from diskhop.planning.embeddings.partitions import choose_partitions, plan_embedding
+from diskhop.planning.embeddings.size import embed_size
 from diskhop.planning.store_plan import plan_store
 from diskhop.planning.workload import Workload
 from diskhop.protocols import Purpose
 from diskhop.runs.devices import device_errors, device_of
+from diskhop.runs.embedding.device_trainer import batch_errors
 from diskhop.runs.links.prepare import planned_workload
 from diskhop.runs.links.task import LinkTask
 from diskhop.runs.nodes.clusters import with_clusters
@@ -43,10 +51,12 @@ from diskhop.runs.typed_links import prepare as typed_links
 from diskhop.runs.typed_links.model import make_link_model
 from diskhop.runs.typed_links.target import target_of
 from diskhop.runtime.progress import Progress
+from diskhop.system.memory import resident_bytes
 
 MakeModel = Callable[[], nn.Module]
 
 _SMALLEST_STORE = "direct"
+_EMBEDDED_ROWS, _EMBEDDING_STEPS = 10_000, 2
 
 
 class Trial(NamedTuple):
@@ -117,6 +127,28 @@ def try_typed_links(
     return _try_typed(merged, config, workload, make_model, allowed_bytes)
 
 
+def try_embeddings(
+    dataset: Dataset, config: EmbedConfig, _task: None, allowed_bytes: int, _progress: Progress
+) -> Trial:
+    """Train on a few batches of random edges. Rows, gradients and scores of a batch are graph data: they are reserved.
+
+    A batch that would exceed `allowed_bytes` is not tried: the budget for it is refused.
+    """
+    memory, device = StepMemory(allowed_bytes), device_of(config)
+    trial = Trial(memory, partial(_least_bytes_of_embeddings, dataset, config))
+    batch_bytes = 0
+    if device is None:
+        options, relation_dim = StepOptions(**config.step_options()), SCORES[config.model].relation_dim(config.dim)
+        batch_bytes = step_bytes(options, config.dim, relation_dim, config.threads)
+    if batch_bytes > allowed_bytes - resident_bytes("VmRSS"):
+        return trial
+    with reproducible(config.threads, device), batch_errors(device, config):
+        steps = RandomSteps(dataset, config, max(2, min(_EMBEDDED_ROWS, dataset.num_nodes)), device)
+        for _ in range(_EMBEDDING_STEPS):
+            memory.run(steps.run)
+    return trial._replace(held_bytes=batch_bytes + (steps.table_bytes if device is None else 0))
+
+
 def _try_typed(
     merged: Dataset, config: AnyTypedConfig, workload: Workload, make_model: MakeModel, allowed_bytes: int
 ) -> Trial:
@@ -144,6 +176,17 @@ def _least_bytes(dataset: Dataset, workload: Workload) -> int:
     store = _SMALLEST_STORE if workload.store in (None, AUTO) else workload.store
     try:
         plan_store(dataset, replace(workload, store=store), store, Budget(1))
+    except BudgetError as error:
+        return error.smallest_bytes or 0
+    return 1
+
+
+def _least_bytes_of_embeddings(dataset: Dataset, config: EmbedConfig) -> int:
+    """Return the smallest budget of a run, with as many partitions as need least."""
+    config = replace(config, memory_bytes=1)
+    size = embed_size(dataset, config)
+    try:
+        plan_embedding(choose_partitions(config, size), size, Budget(1))
     except BudgetError as error:
         return error.smallest_bytes or 0
     return 1
