@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,40 +70,54 @@ def propagate(
         if executor or workers:
             raise ConfigError("--executor and --workers are for graphs of one type: remove them")
         paths = spec if isinstance(spec, PathSpec) else _path_spec(opened, given)
-        make_tables = partial(propagate_paths, opened, paths, progress=progress)
-        return _within_memory(make_tables, options, None, log)
+        return _within_memory(
+            lambda use, memory: propagate_paths(
+                opened, paths, **use, progress=progress, on_begin=lambda: memory.describe(log)
+            ),
+            options,
+            None,
+        )
     for name in _OF_TYPES:
         if name in given:
             raise ConfigError(
                 f"{option_fields(TypedHopConfig)[name].main_flag} is for graphs with several types: remove it"
             )
-    make_tables = partial(
-        make_hop_tables,
-        opened,
-        spec if isinstance(spec, PropagationSpec) else PropagationSpec(**given),
-        executor=executor,
-        workers=workers,
-        progress=progress,
-        on_plan=on_plan,
-        log=log,
-    )
-    return _within_memory(make_tables, options, workers, log)
+
+    def make_tables(use: Mapping[str, Any], memory: WorkMemory) -> Propagated:
+        def planned(plan: PropagationPlan) -> None:
+            memory.describe(log)
+            on_plan(plan)
+
+        return make_hop_tables(
+            opened,
+            spec if isinstance(spec, PropagationSpec) else PropagationSpec(**given),
+            **use,
+            executor=executor,
+            workers=workers,
+            progress=progress,
+            on_plan=planned,
+            log=log,
+        )
+
+    return _within_memory(make_tables, options, workers)
 
 
 def _within_memory(
-    make_tables: Callable[..., Propagated], options: Mapping[str, Any], workers: int | None, log: Callable[[str], None]
+    make_tables: Callable[[Mapping[str, Any], WorkMemory], Propagated], options: Mapping[str, Any], workers: int | None
 ) -> Propagated:
-    """Make tables within the budget that the memory of the whole process leaves; see fit_needs()."""
+    """Make tables within the budget that the memory of the whole process leaves; see fit_needs().
+
+    make_tables: takes the arguments that are about this machine, and what was predicted.
+    """
     needs = PlainNeeds(
         program=measure_program(0),
         threads=options.get("threads") or default_threads(),
         processes=1 if workers in (None, 1) else 1 + workers,
     )
     memory = WorkMemory(needs, MemoryWish(options.get("memory_bytes") or 0, options.get("total_memory_bytes") or 0))
-    memory.describe(log)
     budget, before_bytes = Budget(memory.budget_bytes), resident_bytes("VmRSS")
     with memory.explained():
-        done = make_tables(budget=budget, **_resources(options))
+        done = make_tables({"budget": budget, **_resources(options)}, memory)
     return replace(done, memory={**measure_memory(before_bytes, budget), **memory.result()})
 
 

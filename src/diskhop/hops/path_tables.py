@@ -8,7 +8,7 @@ value depends on the budget or on threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -72,10 +72,13 @@ def propagate_paths(
     threads: int | None = None,
     engine: Engine | str = "auto",
     progress: Progress = silent,
+    on_begin: Callable[[], None] = lambda: None,
 ) -> Propagated:
     """Build hop tables along paths, or find existing ones: those of the target's features, then one per path.
 
-    Arguments are those of propagate(). Raises ConfigError, BudgetError, DestinationError.
+    on_begin: called before anything is written. All else: see propagate().
+
+    Raises ConfigError, BudgetError, DestinationError.
     """
     dataset = as_dataset(dataset)
     engine = open_engine(engine).engine if isinstance(engine, str) else engine
@@ -96,6 +99,7 @@ def propagate_paths(
         making = _Making(dataset, spec, paths, rows, shape, lists, budget, TaskTools(engine), threads, progress)
 
         def build(made: Path, _work: object) -> None:
+            on_begin()
             require_free_space(made, len(paths) * shape.num_bytes, "tables along paths")
             num_read = making.write(made)
             seconds, num_written = time.perf_counter() - started, len(paths) * shape.num_bytes

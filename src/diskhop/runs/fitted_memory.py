@@ -69,7 +69,7 @@ class PlainNeeds:
     """Needs of work without training; see Needs.
 
     threads: of all processes.
-    model_bytes: parameters of the model that is applied; None: there is no model.
+    model_bytes: parameters of the model that is applied, and what it keeps between batches; None: there is no model.
     """
 
     program: MeasuredMemory

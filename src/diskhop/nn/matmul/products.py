@@ -28,7 +28,7 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _WIDENED = (torch.float16, torch.bfloat16)
 
 # Kept at any time: small mini-batches in a row differ by more than what one of them takes at once.
-_KEPT_BYTES = 128 << 20
+KEPT_BYTES = 128 << 20
 # Below, the C library's own memory is as good, and the pool's pages of 2 MiB are none too small.
 _SMALLEST_BYTES = 1 << 20
 
@@ -43,7 +43,7 @@ class Products:
 
     backend: str = "blas"
     precision: str = "float32"
-    _pool: BufferPool = field(default_factory=lambda: BufferPool(_KEPT_BYTES, keeps_peak=True), repr=False)
+    _pool: BufferPool = field(default_factory=lambda: BufferPool(KEPT_BYTES, keeps_peak=True), repr=False)
 
     @property
     def dtype(self) -> torch.dtype:

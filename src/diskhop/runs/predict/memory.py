@@ -8,19 +8,27 @@ from typing import Any
 from torch import Tensor, nn
 
 from diskhop.config.predict import PredictConfig
+from diskhop.config.train import USE, HopConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.nn.matmul.products import KEPT_BYTES
 from diskhop.planning.overhead import MemoryWish
 from diskhop.runs.fitted_memory import PlainNeeds, WorkMemory
 from diskhop.runs.nodes.opened import OpenClassifier
 from diskhop.runs.program_memory import measure_program
 
+_FLOAT_BYTES = 4
 
-def fit_prediction(classifier: OpenClassifier, config: PredictConfig, threads: int, processes: int) -> WorkMemory:
+
+def fit_prediction(
+    classifier: OpenClassifier, config: PredictConfig, dataset: Dataset, threads: int, processes: int
+) -> WorkMemory:
     """Choose the budget of a prediction by a run.
 
     threads: of all processes. processes: on this machine. Raises BudgetError; see fit_needs().
     """
     wish = MemoryWish(config.memory_bytes, config.total_memory_bytes)
-    return _fit(classifier.parameters.values(), wish, threads, processes)
+    kept_bytes = _kept_bytes(classifier.config, config, dataset)
+    return _fit(classifier.parameters.values(), wish, threads, processes, kept_bytes)
 
 
 def fit_layers(layers: Any, wish: MemoryWish, threads: int) -> WorkMemory:
@@ -30,8 +38,18 @@ def fit_layers(layers: Any, wish: MemoryWish, threads: int) -> WorkMemory:
     return _fit(parameters, wish, threads, processes=1)
 
 
-def _fit(parameters: Iterable[Tensor], wish: MemoryWish, threads: int, processes: int) -> WorkMemory:
+def _kept_bytes(trained: Any, config: PredictConfig, dataset: Dataset) -> int:
+    """Return what the model's pool keeps between batches, which have no more rows than the graph."""
+    if isinstance(trained, HopConfig) or not (config.fanout or trained.edge_weights == USE):
+        return 0  # computed without batches
+    widest = max(trained.hidden, dataset.feature_dim)
+    return min(KEPT_BYTES, _FLOAT_BYTES * widest * dataset.num_nodes)
+
+
+def _fit(
+    parameters: Iterable[Tensor], wish: MemoryWish, threads: int, processes: int, kept_bytes: int = 0
+) -> WorkMemory:
     """Choose a budget. What layers compute is graph data, and reserved."""
-    model_bytes = sum(each.nbytes for each in parameters)
+    model_bytes = kept_bytes + sum(each.nbytes for each in parameters)
     needs = PlainNeeds(program=measure_program(0), threads=threads, processes=processes, model_bytes=model_bytes)
     return WorkMemory(needs, wish)

@@ -121,7 +121,7 @@ def plan_prediction(
     outputs = outputs_of(classifier, config)
     wanted = wanted_of(classifier, config, outputs)
     threads = config.threads or default_threads()
-    needed = fit_prediction(classifier, config, max(threads, processes), processes)
+    needed = fit_prediction(classifier, config, opened, max(threads, processes), processes)
     budget = Budget(needed.budget_bytes)
     written = classifier.nodes_of(opened)
     nodes = find_nodes(classifier, written, config.nodes, budget)

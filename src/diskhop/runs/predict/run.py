@@ -143,8 +143,7 @@ class _Call:
         """Predict and publish."""
         dataset = self.classifier.open_dataset(given)
         self.classifier.require_fit(dataset)
-        memory = fit_prediction(self.classifier, self.config, self._threads, self.place.processes)
-        memory.describe(self.on_plan)
+        memory = fit_prediction(self.classifier, self.config, dataset, self._threads, self.place.processes)
         with memory.explained():
             return self._run(dataset, memory, overwrite=overwrite, resume=resume)
 
@@ -177,6 +176,7 @@ class _Call:
             sizes = sizes_of(self.classifier, written, outputs, wanted, None if nodes is None else len(nodes))
             run = self._output_run(dataset, budget, tools, sizes)
             run.require_memory(wanted)
+            memory.describe(self.on_plan)
             # Files of finished layers are removed in the background until the tables are closed.
             with run.compute(wanted, table_work) as tables:
                 found = self._require(conditions, measured, tables)
