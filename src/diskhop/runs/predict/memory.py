@@ -42,8 +42,9 @@ def _kept_bytes(trained: Any, config: PredictConfig, dataset: Dataset) -> int:
     """Return what the model's pool keeps between batches, which have no more rows than the graph."""
     if isinstance(trained, HopConfig) or not (config.fanout or trained.edge_weights == USE):
         return 0  # computed without batches
-    widest = max(trained.hidden, dataset.feature_dim)
-    return min(KEPT_BYTES, _FLOAT_BYTES * widest * dataset.num_nodes)
+    nodes = dataset.nodes.values()
+    widest = max(int(trained.hidden), *(each.feature_dim for each in nodes))
+    return min(KEPT_BYTES, _FLOAT_BYTES * widest * sum(each.num_nodes for each in nodes))
 
 
 def _fit(
