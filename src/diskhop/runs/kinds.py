@@ -191,14 +191,14 @@ def _rank_typed_links(
 
 
 def _rank_hops(dataset: Dataset, config: HopConfig, task: NodeTask, processes: int) -> Ranking[HopPlan]:
-    own, budget = share_of(config, _on_one_machine(processes)), Budget(config.memory_bytes, processes)
+    own, budget = share_of(config, on_one_machine(processes)), Budget(config.memory_bytes, processes)
     model = disk_model(dataset, choose_engine(config.engine)[0])
     tables = tables_by_operators(dataset, own, budget, model)
     return rank_placements(dataset, own, task.seeds, task.held, HELD_ONCE, budget, model, tables, _planned_device(own))
 
 
 def _rank_typed_hops(dataset: Dataset, config: TypedHopConfig, task: NodeTask, processes: int) -> Ranking[HopPlan]:
-    own, budget = share_of(config, _on_one_machine(processes)), Budget(config.memory_bytes, processes)
+    own, budget = share_of(config, on_one_machine(processes)), Budget(config.memory_bytes, processes)
     labelled = dataset.of_node_type(config.target)
     model = disk_model(labelled, choose_engine(config.engine)[0])
     tables = tables_along_paths(dataset, own, budget, model)
@@ -207,7 +207,7 @@ def _rank_typed_hops(dataset: Dataset, config: TypedHopConfig, task: NodeTask, p
 
 def _rank_embeddings(dataset: Dataset, config: EmbedConfig, _task: None, processes: int) -> Ranking[EmbedPlan]:
     model = disk_model(dataset, choose_engine(config.engine)[0])
-    return rank_partitions(dataset, config, model, _on_one_machine(processes), device_of(config))
+    return rank_partitions(dataset, config, model, on_one_machine(processes), device_of(config))
 
 
 def _planned_device(config: HopConfig) -> PlannedDevice | None:
@@ -216,7 +216,7 @@ def _planned_device(config: HopConfig) -> PlannedDevice | None:
     return None if device is None else PlannedDevice(device, config.device_memory_bytes or memory_for_rows(device))
 
 
-def _on_one_machine(processes: int) -> Ranks:
+def on_one_machine(processes: int) -> Ranks:
     """Return the first of some processes on one machine."""
     return Ranks(rank=0, count=processes, local_rank=0, local_count=processes)
 

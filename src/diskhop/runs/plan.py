@@ -9,7 +9,10 @@ from diskhop.budget import parse_sizes
 from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.planning.options import Ranking
-from diskhop.runs.kinds import find_kind, kind_of
+from diskhop.run_files import EMBEDDING
+from diskhop.runs.choices import Resolved
+from diskhop.runs.embedding.defaults import resolve_embed_config
+from diskhop.runs.kinds import find_kind, kind_of, on_one_machine
 from diskhop.runs.total_memory import fit_memory
 
 
@@ -37,5 +40,10 @@ def plan_run(
     options.update(parse_sizes(disk=disk, device_memory=device_memory))
     opened = as_dataset(dataset)
     kind = find_kind(options.get("model"), options.get("task"), opened)
-    resolved, _ = fit_memory(kind, opened, kind.resolve(opened, options, preset), processes)
+    if kind.name == EMBEDDING:
+        # Partitions are chosen for all processes; too many of them are refused first.
+        chosen: Resolved[Any, Any] = resolve_embed_config(opened, options, preset, on_one_machine(processes))
+    else:
+        chosen = kind.resolve(opened, options, preset)
+    resolved, _ = fit_memory(kind, opened, chosen, processes)
     return kind_of(resolved.config).rank(opened, resolved.config, resolved.task, processes)
