@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.errors import FormatError, SourceError
 from diskhop.hops.tables import VERSION, open_hop_tables
+from diskhop.importing.arrays.npy import archive_arrays, file_array
 from diskhop.importing.text import packing
-from diskhop.importing.text.streams import damage_errors, open_text
+from diskhop.importing.text.streams import damage_errors, open_text, require_unpacks
 from diskhop.io.manifests import encode_manifest, read_manifest
 from tests.hop_tables import write_hop_tables
 from tests.runs import small_graph
@@ -94,6 +96,65 @@ def test_names_that_inflate_without_end_are_stopped(tmp_path: Path, monkeypatch:
     with pytest.raises(SourceError, match=r"entities.txt.gz, line 1: gzip content must be about as long"):
         diskhop.import_graph(source, tmp_path / "graph")
     assert not (tmp_path / "graph").exists()
+
+
+FINDINGS = Path(__file__).parents[1] / "fuzz" / "corpus"
+
+
+@pytest.mark.parametrize("finding", ["an-xz-dictionary-of-a-gigabyte", "a-zip-dictionary-of-4-gigabytes"])
+def test_a_text_that_asks_for_gigabytes_to_unpack_is_refused(tmp_path: Path, finding: str) -> None:
+    path = tmp_path / "edges.txt"
+    shutil.copy(FINDINGS / "packed_text" / finding, path)
+    with pytest.raises(SourceError) as caught:
+        diskhop.import_graph(path, tmp_path / "graph")
+    packing = finding.split("-")[1]
+    words = f"{path}, line 1: {packing} content must be unpacked with at most 268 MB of memory, this file asks for more"
+    assert str(caught.value) == f"{words}; unpack it yourself if it is right"
+    assert [each.name for each in tmp_path.iterdir()] == ["edges.txt"]
+
+
+def test_an_array_that_asks_for_gigabytes_to_unpack_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    shutil.copy(FINDINGS / "arrays" / "a-dictionary-of-4-gigabytes.npz", path)
+    with pytest.raises(SourceError, match=r"data.npz: x: cannot be read: LZMA content must be unpacked with at most"):
+        archive_arrays(path)
+
+
+def test_all_streams_of_an_xz_file_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "edges.txt"
+    one = lzma.compress(b"0 1\n" * 50_000)
+    # Streams may be padded, which Python's own reader takes for the end.
+    path.write_bytes(one + bytes(70_000) + one + lzma.compress(b"") + one + b"what follows is left alone")
+    with open_text(path) as text:
+        assert text.read() == b"0 1\n" * 150_000
+    for cut in (len(one) // 2, len(one) - 1):
+        path.write_bytes(one + one[:cut])
+        with pytest.raises(SourceError, match=r"edges.txt, line \d+: xz must end with its checksum"):
+            require_unpacks(path)
+
+
+@pytest.mark.parametrize("shape", [(2**63,), (2**64 - 1, 2**64 - 1), (2**62, 4), (2**63 - 1, 0)])
+def test_shapes_of_arrays_do_not_overflow(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    path = tmp_path / "edge_index.npy"
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+    if 0 in shape:
+        assert file_array(path).num_items == 0
+        return
+    with pytest.raises(
+        SourceError, match=r"edge_index.npy: holds \d+ bytes, its header .* says \d{20,}; it is damaged"
+    ):
+        file_array(path)
+
+
+@pytest.mark.parametrize("escape", [r"\uD800", r"\uDFFF", r"\U00110000", r"\UFFFFFFFF"])
+def test_an_escape_that_is_no_character_is_named_with_its_line(tmp_path: Path, escape: str) -> None:
+    path = tmp_path / "graph.nt"
+    path.write_text(f"<http://a> <http://p> <http://b> .\n<http://a> <http://p> <http://{escape}> .\n")
+    with pytest.raises(SourceError) as caught:
+        diskhop.import_graph(path, tmp_path / "graph")
+    rule = r"\u and \U must be followed by a character's number"
+    assert str(caught.value).startswith(f"{path}, line 2: {rule}, got ")
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
+from diskhop.importing.lzma_limits import open_member
 from diskhop.importing.source_file import file_identity, source_errors
 from diskhop.runtime.blocks import row_ranges
 
@@ -315,7 +316,7 @@ class _Member:
     def __init__(self, path: Path, member: zipfile.ZipInfo) -> None:
         with contextlib.ExitStack() as opened:
             archive = opened.enter_context(zipfile.ZipFile(path))
-            self._stream = opened.enter_context(archive.open(member))
+            self._stream = opened.enter_context(open_member(archive, member))
             self._opened = opened.pop_all()
 
     def read(self, num_bytes: int) -> bytes:

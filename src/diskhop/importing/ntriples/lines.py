@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +90,13 @@ class ParseTriples:
             if found is None:
                 return SourceError(f"{place}: {_RULE}, got {shorten(text)}; fix the line")
             try:
+                for resource in (found[1] or found[2], found[3], found[4] or found[5] or b""):
+                    _name(resource)
+            except ValueError:
+                return SourceError(
+                    f"{place}: \\u and \\U must be followed by a character's number, got {shorten(text)}; fix the line"
+                )
+            try:
                 _number(found[6], found[7]) if found[7] else None
             except ValueError:
                 literal, datatype = found[6].decode(), found[7].decode()
@@ -106,7 +114,16 @@ def _number(text: bytes, datatype: bytes) -> float | None:
 
 
 def _name(resource: bytes) -> str:
+    """Return a resource as text. Raises ValueError for bytes or an escape that are none."""
     name = resource.decode()
     if "\\" in name:
-        name = _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), name)
+        name = _ESCAPE.sub(_character, name)
+        name.encode()  # half of a pair of UTF-16 is no character
     return name
+
+
+def _character(escape: re.Match[str]) -> str:
+    number = int(escape[1] or escape[2], 16)
+    if number > sys.maxunicode:
+        raise ValueError
+    return chr(number)

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 from diskhop.budget import format_bytes
 from diskhop.errors import SourceError
+from diskhop.importing.lzma_limits import RULE, TooLargeError, XzFile, open_member
 
 _MAGIC_BYTES = 16
 # A tar archive has this word at this offset.
@@ -62,7 +63,7 @@ class Packing:
 
 def _unpack_zip(file: BinaryIO) -> Any:
     archive = zipfile.ZipFile(file)
-    return archive.open(_only_member(archive))
+    return open_member(archive, _only_member(archive))
 
 
 def _unpack_zstd(file: BinaryIO) -> Any:
@@ -91,7 +92,7 @@ PACKINGS = {
         Packing(RETURNS, "", b"", _LineFeeds),
         Packing("gzip", ".gz", b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
         Packing("bz2", ".bz2", b"BZh", bz2.BZ2File),
-        Packing("xz", ".xz", b"\xfd7zXZ\0", lzma.LZMAFile),
+        Packing("xz", ".xz", b"\xfd7zXZ\0", XzFile),
         Packing("zip", ".zip", b"PK\x03\x04", _unpack_zip),
         Packing("zstd", ".zst", b"\x28\xb5\x2f\xfd", _unpack_zstd),
     )
@@ -196,6 +197,8 @@ def _damage_errors(packing: str) -> Iterator[None]:
     """Turn the errors of all packings into DamageError; those of the disk pass."""
     try:
         yield
+    except TooLargeError as error:
+        raise DamageError(f"{packing} {RULE}") from error
     except (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -209,12 +212,16 @@ def _damage_errors(packing: str) -> Iterator[None]:
 def unpacked(file: BinaryIO, packing: str, path: Path) -> io.BufferedReader[Any]:
     """Open the content of an open file, which is closed with it.
 
-    Raises SourceError for an archive of several files; reading raises DamageError.
+    Raises SourceError for an archive of several files, and for one that is damaged at its beginning; reading raises
+    DamageError.
     """
     content = _Unpacked(file, PACKINGS[packing], partial(unpacked_bytes, path, packing))
     stream: io.BufferedReader[Any] = io.BufferedReader(content, _READ_BYTES)
     try:
         start = stream.peek(_TAR_OFFSET + len(_TAR))
+    except DamageError as error:
+        stream.close()
+        raise SourceError(f"{path}, line 1: {error.rule}") from error
     except BaseException:
         stream.close()
         raise
