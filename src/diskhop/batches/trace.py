@@ -323,7 +323,7 @@ def _check_header(path: Path, block: bytes, settings: TraceSettings, first_numbe
         raise FormatError(f"{path}: damaged: its header's checksum is {actual:016x}, not {expected:016x}; {_REMEDY}")
     try:
         stored = json.loads(block[_HEADER.size : _HEADER.size + text_bytes])
-    except ValueError:
+    except (ValueError, RecursionError):
         stored = None
     if not isinstance(stored, dict):
         raise FormatError(f"{path}: damaged: its settings are not a JSON object; {_REMEDY}")

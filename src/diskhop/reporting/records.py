@@ -117,7 +117,7 @@ def _read_json(path: Path, repair: str) -> dict[str, Any] | None:
         return None
     try:
         content = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: is damaged: {error}; {repair}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: is damaged: must be an object; {repair}")
@@ -131,6 +131,9 @@ def _read_epochs(metrics: Path, repair: str) -> list[dict[str, Any]]:
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()  # the process was killed while it wrote
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
+        epochs = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{metrics}: is damaged: {error}; {repair}") from error
+    if not all(isinstance(epoch, dict) for epoch in epochs):
+        raise ConfigError(f"{metrics}: is damaged: must have an object on each line; {repair}")
+    return epochs

@@ -148,6 +148,8 @@ def _require_facts(state: TrainingState) -> None:
         raise ValueError(f"epoch {state.epoch}, best {state.best_epoch} with {state.best_valid}")
     if not (len(state.history) == state.epoch and all(isinstance(record, dict) for record in state.history)):
         raise ValueError(f"the history is not {state.epoch} records")
+    if not isinstance(state.part, EpochPart | None):
+        raise TypeError("a part of an epoch has no numbers of batches")
     if state.part is not None and not (state.part.done.dtype == torch.int64 and state.part.done.dim() == 1):
         raise ValueError(f"numbers of batches are {state.part.done.dtype} of shape {tuple(state.part.done.shape)}")
     if state.part is not None and not isinstance(state.part.record, dict):

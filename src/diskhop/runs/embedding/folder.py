@@ -84,7 +84,7 @@ class EmbeddingFolder(RunFolder[Commit]):
             is_whole = content.pop("checksum") == json_checksum(content) and content.pop("version") == _VERSION
             content["partitions"] = [Version(*version) for version in content["partitions"]]
             commit = Commit(**content)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise TrainingError(f"{path}: cannot resume: {error}; train again in a new folder") from error
         if not is_whole:
             raise TrainingError(f"{path}: is damaged: its checksum does not fit; train again in a new folder")

@@ -116,9 +116,11 @@ def open_pack_file(path: Path, settings: Mapping[str, object]) -> PackFile:
             (last_expected,) = _CHECKSUM.unpack_from(last.data, _CHECKSUM_OFFSET)
             if magic != _MAGIC or version != VERSION or digest_bytes(last[:_CHECKSUM_OFFSET]) != last_expected:
                 raise FormatError(f"{path}: its last block is not that of packed batches, version {VERSION}; {_REMEDY}")
-            stored = json.loads(last[_LAST.size : _LAST.size + text_bytes].tobytes())
+            stored = _parse_settings(path, last[_LAST.size : _LAST.size + text_bytes].tobytes())
             require_same_settings(path, stored, settings, "packed batches")
             listed_bytes = 7 * 8 * num_chunks
+            if aligned(listed_bytes) > num_bytes - BLOCK_BYTES:
+                raise FormatError(f"{path}: damaged: it is too short for its {num_chunks} batches; {_REMEDY}")
             file.seek(num_bytes - BLOCK_BYTES - aligned(listed_bytes))
             listed = np.frombuffer(file.read(listed_bytes), np.uint8)
     except OSError as error:
@@ -141,4 +143,23 @@ def open_pack_file(path: Path, settings: Mapping[str, object]) -> PackFile:
                 record_bytes=int(record_bytes),
             )
         )
+        _require_inside(path, chunks[-1], num_bytes)
     return PackFile(path, chunks, num_shared, temporary=False, settings=stored)
+
+
+def _parse_settings(path: Path, text: bytes) -> dict[str, object]:
+    try:
+        stored = json.loads(text)
+    except (ValueError, RecursionError):
+        stored = None
+    if not isinstance(stored, dict):
+        raise FormatError(f"{path}: damaged: its settings are not a JSON object; {_REMEDY}")
+    return stored
+
+
+def _require_inside(path: Path, chunk: Chunk, num_bytes: int) -> None:
+    """Raise FormatError for a chunk that is not whole in its file."""
+    counts = (chunk.num_nodes, chunk.num_packed, chunk.num_shared, chunk.record_bytes)
+    is_placed = chunk.offset % BLOCK_BYTES == 0 <= chunk.offset and chunk.slot_bytes in (3, 4)
+    if not is_placed or min(counts) < 0 or chunk.end > num_bytes:
+        raise FormatError(f"{path}: damaged: batch {chunk.number} is not whole in it; {_REMEDY}")
