@@ -139,6 +139,7 @@ def test_lines_that_break_a_rule_are_one_line(tmp_path: Path, line: str, words: 
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
+        ("", {}, "has no triples; add one per line"),
         ("# nothing\n", {}, "has no triples; add one per line"),
         ('<a> <b> "c" .\n', {}, "has no triples between resources"),
         ("<a> <b> <c> .\n", {"node_types": True}, "no node has an rdf:type; remove --node-types"),

@@ -100,7 +100,7 @@ class NTriples:
         done.run()
         numbers = [number for number, count in enumerate(done.counts) if count]
         if not numbers:
-            raise SourceError(f"{self._files[0].path}: has no triples; add one per line")
+            raise done.no_triples()
         if self._as_relations and self._takes_types:
             raise SourceError(
                 f"{self._files[0].path}: --predicates relations needs nodes of one type; remove --node-types"

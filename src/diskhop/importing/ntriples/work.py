@@ -122,6 +122,8 @@ class NtWork:
         with self._work.budget.reserve(PARSING, BYTES_PER_BYTE * slice_bytes):
             tasks = list(self._parsing())
             rows = self._texts.run("rows", tasks, 1, "parsing")
+        if not rows:
+            raise self.no_triples()
         self._rows = read_parquet(*rows)
         duck_bytes = max(DUCK_BYTES, self._work.budget.available_bytes)
         with (
@@ -130,6 +132,10 @@ class NtWork:
         ):
             self._number(duck)
         self._texts.require_unchanged()
+
+    def no_triples(self) -> SourceError:
+        """Return the error for texts without a triple."""
+        return SourceError(f"{self._files[0].path}: has no triples; add one per line")
 
     def _parsing(self) -> Iterator[ParseTriples]:
         begin = 0
