@@ -157,6 +157,19 @@ def test_an_escape_that_is_no_character_is_named_with_its_line(tmp_path: Path, e
     assert str(caught.value).startswith(f"{path}, line 2: {rule}, got ")
 
 
+@pytest.mark.parametrize("name", ["nodes", "edges"])
+def test_a_column_with_a_null_in_its_name_is_refused(tmp_path: Path, name: str) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    tables = {"nodes": b"id,x\n0,1\n1,2\n", "edges": b"source,target\n0,1\n"}
+    for each, content in tables.items():
+        (source / f"{each}.csv").write_bytes(content.replace(b"\n", b",w\0x\n", 1) if each == name else content)
+    with pytest.raises(SourceError) as caught:
+        diskhop.import_graph(source, tmp_path / "graph")
+    place = f"{source / name}.csv, line 1"
+    assert str(caught.value) == f"{place}: column 'w\\x00x' must have a name without null characters; rename it"
+
+
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_graph(tmp_path_factory.mktemp("graphs") / "g", num_nodes=50, num_edges=200)

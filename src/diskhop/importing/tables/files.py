@@ -209,6 +209,9 @@ def _open_text(shown: Path, what: str, files: tuple[SourceFile, ...], options: I
 
 
 def _check_names(found: TextRows) -> None:
+    with_null = next((name for name in found.names if "\0" in name), None)
+    if with_null is not None:
+        raise SourceError(f"{found.place}: column {with_null!r} must have a name without null characters; rename it")
     lowered = [name.lower() for name in found.names]
     repeated = [name for name in found.names if lowered.count(name.lower()) > 1 or name in _TAKEN_NAMES]
     if repeated:
