@@ -148,6 +148,7 @@ MALFORMED: list[tuple[Files, str, str]] = [
     ({"train.txt": "a\tis\tb\n" + "b" * (1 << 21) + "\n"}, "train.txt, line 2", "bytes long"),
     ({"test.txt": ""}, "test.txt", "has no triples; add some, or remove the file"),
     ({"test.txt": "\n\n"}, "test.txt", "has no triples"),
+    ({"train.txt": ""}, "train.txt", "has no triples; add some, or remove the file"),
     ({"test.txt": "\ufeff"}, "test.txt", "has no triples"),
 ]
 MALFORMED_DICTIONARIES: list[tuple[Files, str, str]] = [

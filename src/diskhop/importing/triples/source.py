@@ -141,9 +141,15 @@ class _TripleWork:
         self._texts.require_unchanged()
         return numbered
 
+    def _no_triples(self, part: str) -> SourceError:
+        return SourceError(f"{self._files.parts[part].path}: has no triples; add some, or remove the file")
+
     def _number(self, duck: Duck, slices_at_once: int) -> _Numbered:
         pieces = [list(self._texts.slices_of(number, self._slice_bytes)) for number in range(len(self._files.files))]
         of_parts = dict(zip(self._files.parts, pieces, strict=False))
+        for part, found in of_parts.items():
+            if not found:
+                raise self._no_triples(part)
         of_dictionaries = dict(zip(self._files.dictionaries, pieces[len(of_parts) :], strict=True))
         kinds = self._files.kinds
         threads = min(slices_at_once, self._work.threads)
@@ -176,7 +182,7 @@ class _TripleWork:
         for part, paths in by_part.items():
             column = StoredTriples(str(self._files.parts[part].path), paths, self._key("numbered"))
             if column.shape[0] == 0:
-                raise SourceError(f"{column.where}: has no triples; add some, or remove the file")
+                raise self._no_triples(part)
             self._check_count(part, column.shape[0], "triples")
             parts[part] = column
         return _Numbered(parts, listed, counts)
