@@ -11,6 +11,7 @@ import gzip
 import io
 import lzma
 import shlex
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -145,7 +146,7 @@ def inner_name(path: Path) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             return _only_member(archive).filename
-    except (SourceError, OSError, zipfile.BadZipFile):
+    except (SourceError, OSError, ValueError, RuntimeError, struct.error, zipfile.BadZipFile):
         return name
 
 
@@ -270,8 +271,11 @@ def _gzip_bytes(sample: bytes, num_bytes: int) -> int:
 def _only_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     """Find the only file of a zip archive. Raises SourceError for several, or an encrypted one."""
     path = shlex.quote(str(archive.filename))
+    # Not is_dir(): it raises IndexError for a member without a name.
     members = [
-        each for each in archive.infolist() if not each.is_dir() and not each.filename.startswith(("__MACOSX/", "."))
+        each
+        for each in archive.infolist()
+        if not each.filename.endswith("/") and not each.filename.startswith(("__MACOSX/", "."))
     ]
     if len(members) != 1:
         raise SourceError(
