@@ -31,6 +31,7 @@ class Spilled final : public SpilledEdges {
         throw DamagedFileError(path + ": has " + std::to_string(spill.num_streams()) + " buckets, the plan " +
                                std::to_string(starts_.size()));
       }
+      require_whole_keys(spill, path);
       block_bytes = std::max(block_bytes, spill.block_bytes());
     }
     window_bytes_ = window_blocks * block_bytes;
@@ -74,10 +75,26 @@ class Spilled final : public SpilledEdges {
     return num_bytes / stored_bytes_[bucket];
   }
 
+  void require_whole_keys(const StreamFile& spill, const std::string& path) const {
+    for (std::size_t bucket = 0; bucket < starts_.size(); ++bucket) {
+      for (const StreamBlock& block : spill.blocks(bucket)) {
+        if (block.num_bytes % stored_bytes_[bucket] == 0) continue;
+        throw DamagedFileError(path + ": the block at offset " + std::to_string(block.offset) +
+                               " does not have whole edges");
+      }
+    }
+  }
+
+  Key last_of(std::size_t bucket) const {
+    if (bucket + 1 == starts_.size()) return last_key<Key>(layout_);
+    return static_cast<Key>(from_words<Key>(starts_[bucket + 1]) - 1);
+  }
+
   KeyRange whole(std::size_t bucket) const {
-    const Key last = bucket + 1 < starts_.size() ? static_cast<Key>(from_words<Key>(starts_[bucket + 1]) - 1)
-                                                 : last_key<Key>(layout_);
-    return {.bucket = bucket, .first = starts_.at(bucket), .last = to_words(last), .num_edges = num_edges(bucket)};
+    return {.bucket = bucket,
+            .first = starts_.at(bucket),
+            .last = to_words(last_of(bucket)),
+            .num_edges = num_edges(bucket)};
   }
 
   /// Splits a range with too many edges into cells of equal width, and counts each. Neighbouring cells that fit
@@ -183,15 +200,21 @@ class Spilled final : public SpilledEdges {
     }
   }
 
-  /// Passes on every key of a block of a bucket.
+  /// Passes on every key of a block of a bucket. Throws DamagedFileError for a key of another bucket, which has no
+  /// place among the sorted ones.
   template <typename Each>
   void visit_keys(std::size_t bucket, std::span<const std::byte> content, const Each& each) const {
     const std::size_t stored_bytes = stored_bytes_[bucket];
     const Key start = from_words<Key>(starts_[bucket]);
+    const auto width = static_cast<Key>(last_of(bucket) - start);
     std::array<Key, 512> keys;
     while (!content.empty()) {
       const std::span<Key> some(keys.data(), std::min(content.size() / stored_bytes, keys.size()));
       load_keys<Key>(content.data(), stored_bytes_[bucket], start, some);
+      bool are_inside = true;
+      for (const Key key : some) are_inside &= static_cast<Key>(key - start) <= width;
+      if (!are_inside)
+        throw DamagedFileError("a spill of edges has one that is not of its bucket, or not of the graph");
       for (const Key key : some) each(key);
       content = content.subspan(some.size() * stored_bytes);
     }

@@ -165,13 +165,17 @@ StreamFile::StreamFile(Engine& engine, const std::string& path) : file_(path, Fi
   };
   first_blocks_.push_back(0);
   for (std::uint64_t stream = 0; stream < trailer.num_streams; ++stream) {
+    if (word(stream) > trailer.num_blocks - first_blocks_.back()) throw refuse();
     first_blocks_.push_back(first_blocks_.back() + word(stream));
   }
   if (first_blocks_.back() != trailer.num_blocks) throw refuse();
   blocks_.reserve(trailer.num_blocks);
   for (std::uint64_t number = trailer.num_streams; number < num_words; number += 3) {
-    blocks_.push_back({.offset = word(number), .num_bytes = word(number + 1), .sum = word(number + 2)});
-    if (blocks_.back().num_bytes == 0 || blocks_.back().num_bytes > block_bytes_) throw refuse();
+    const StreamBlock& block = blocks_.emplace_back(word(number), word(number + 1), word(number + 2));
+    if (block.num_bytes == 0 || block.num_bytes > block_bytes_ || block.offset > trailer.index_offset ||
+        whole_sectors(block.num_bytes) > trailer.index_offset - block.offset) {
+      throw refuse();
+    }
   }
 }
 

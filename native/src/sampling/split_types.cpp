@@ -13,8 +13,8 @@ namespace {
 class Splitter {
  public:
   Splitter(const GraphTypes& types, std::span<const std::int64_t> edge_starts) : types_(types), starts_(edge_starts) {
-    if (starts_.size() != types.num_edge_types() + 1 || !std::ranges::is_sorted(starts_)) {
-      throw std::invalid_argument("each edge type needs a first edge, ascending, and the last one an end");
+    if (starts_.size() != types.num_edge_types() + 1 || starts_.front() != 0 || !std::ranges::is_sorted(starts_)) {
+      throw std::invalid_argument("each edge type needs a first edge, ascending from 0, and the last one an end");
     }
     split_.nodes.resize(types.num_node_types());
     split_.edges.resize(types.num_edge_types());

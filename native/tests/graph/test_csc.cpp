@@ -292,6 +292,38 @@ void lists_are_those_of_a_plain_sort(const std::string& engine_name) {
   }
 }
 
+// As in a file from elsewhere, whose blocks have right checksums.
+void edges_of_another_bucket_are_refused() {
+  const ScratchFolder folder;
+  const auto engine = make_engine("threads", 8, nullptr);
+  BufferPool pool(0);
+  const std::string path = folder.file("spill");
+  const KeyLayout layout = make_key_layout(300, 300, 0);  // keys of 18 bits
+  const std::vector<KeyWords> starts = {{}, {.high = 0, .low = 100}, {.high = 0, .low = 5000}};
+  const std::vector<std::string> paths = {path};
+  const auto spill = [&](std::size_t bucket, std::uint64_t key, std::size_t num_bytes) {
+    StreamFileWriter writer(*engine, pool, path, starts.size(), 4096, 1);
+    for (int i = 0; i < 5; ++i) writer.append(bucket, key - starts[bucket].low, num_bytes);
+    writer.finish();
+  };
+  const auto sort_all = [&](std::size_t bucket, std::uint64_t max_edges) {
+    const auto spilled = open_spilled_edges(*engine, pool, layout, paths, starts, 2);
+    std::uint64_t num_edges = 0;
+    for (const KeyRange& range : spilled->cut(bucket, max_edges)) num_edges += spilled->sort(range)->num_edges();
+    return num_edges;
+  };
+  for (const std::uint64_t max_edges : {std::uint64_t{1}, std::uint64_t{100}}) {
+    spill(1, 4999, 2);
+    check(sort_all(1, max_edges) == 5, "the last key of a bucket is taken");
+    spill(1, 5000, 2);
+    check_throws<DamagedFileError>([&] { sort_all(1, max_edges); }, "that of the next bucket is not");
+    spill(2, (std::uint64_t{1} << 18) - 1, 3);
+    check_throws<DamagedFileError>([&] { sort_all(2, max_edges); }, "nor is a destination that is no node");
+  }
+  spill(1, 4999, 3);
+  check_throws<DamagedFileError>([&] { sort_all(1, 1); }, "a block has whole keys");
+}
+
 void numbers_without_bits_are_refused() {
   const KeyLayout layout = make_key_layout(4, 4, 2);
   const auto table = make_edge_table(layout, 8);
@@ -324,4 +356,5 @@ int main() {
   for (const std::string& name : engine_names()) lists_are_those_of_a_plain_sort(name);
   many_edges_are_sorted_by_threads();
   numbers_without_bits_are_refused();
+  edges_of_another_bucket_are_refused();
 }

@@ -1,7 +1,9 @@
 // Files of streams: streams come back as written, damage is found, and a failed write ends the file.
 #include <cstring>
+#include <utility>
 
 #include "diskhop/base/random.hpp"
+#include "diskhop/io/content_sum.hpp"
 #include "diskhop/io/stream_file.hpp"
 #include "io_testing.hpp"
 
@@ -129,6 +131,41 @@ void every_bit_that_flips_is_seen() {
   }
 }
 
+// Whoever writes a file can also sum its index: its numbers must not lead out of the file, or of the index.
+void a_forged_index_is_refused() {
+  const ScratchFolder folder;
+  const auto engine = make_engine("threads", 8, nullptr);
+  BufferPool pool(0);
+  const std::string path = folder.file("streams");
+  {
+    StreamFileWriter writer(*engine, pool, path, 2, 4096, 1);
+    for (const std::size_t stream : {std::size_t{0}, std::size_t{1}}) writer.append(stream, std::uint64_t{7}, 8);
+    writer.finish();
+  }
+  const std::vector<std::byte> content = file_bytes(path);
+  constexpr std::size_t num_words = 2 + 3 * 2;
+  const std::size_t index = content.size() - 4096;
+  const auto forge = [&](const std::vector<std::pair<std::size_t, std::uint64_t>>& changes) {
+    std::vector<std::byte> forged = content;
+    for (const auto& [word, value] : changes) std::memcpy(forged.data() + index + 8 * word, &value, 8);
+    const std::uint64_t sum = content_sum(forged.data() + index, 8 * num_words);
+    std::memcpy(forged.data() + forged.size() - 8, &sum, 8);
+    write_bytes(path, forged);
+  };
+  forge({});
+  read_all(*engine, path);
+  constexpr std::uint64_t half = std::uint64_t{1} << 63;
+  // Blocks per stream that are two in total only modulo 2^64.
+  for (const std::uint64_t most : {half, ~std::uint64_t{0}, std::uint64_t{3}}) {
+    forge({{0, most}, {1, 2 - most}});
+    check_throws<DamagedFileError>([&] { StreamFile(*engine, path); }, "a stream has no more blocks than the file");
+  }
+  for (const std::uint64_t offset : {half, ~std::uint64_t{0}, half - 4096, std::uint64_t{8192}, std::uint64_t{4097}}) {
+    forge({{2, offset}});
+    check_throws<DamagedFileError>([&] { StreamFile(*engine, path); }, "blocks end before the index");
+  }
+}
+
 void nothing_is_written_after_a_failed_write() {
   for (std::uint64_t nth = 1; nth <= 4; ++nth) {
     const ScratchFolder folder;
@@ -162,5 +199,6 @@ int main() {
     damaged_files_are_refused(name);
   }
   every_bit_that_flips_is_seen();
+  a_forged_index_is_refused();
   nothing_is_written_after_a_failed_write();
 }

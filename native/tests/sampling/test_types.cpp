@@ -10,6 +10,7 @@
 #include "diskhop/sampling/budget.hpp"
 #include "diskhop/sampling/graph_types.hpp"
 #include "diskhop/sampling/importance.hpp"
+#include "diskhop/sampling/split_types.hpp"
 #include "diskhop/sampling/variants.hpp"
 #include "io_testing.hpp"
 #include "sampled_graphs.hpp"
@@ -141,6 +142,26 @@ void test_bad_types_are_refused() {
   check_throws<std::invalid_argument>([&] { (void)make_budget_sampler(topology, {1, 2, -2}); }, "a negative count");
 }
 
+// A position before the first edge type's has no type at all.
+void test_edges_before_the_first_type_are_refused() {
+  const GraphTypes types({0, 3}, {0, 3}, {0});
+  const std::vector<std::int64_t> nodes{0};
+  const std::vector<std::int64_t> indptr{0, 1};
+  const std::vector<std::int32_t> sources{0};
+  for (const std::int64_t first : {0, 2}) {
+    const std::vector<std::int64_t> starts{first, 5};
+    const auto split = [&](std::int64_t position) {
+      return split_types(types, starts, nodes, indptr, sources, {&position, 1}).edges.at(0).places.size();
+    };
+    if (first == 0) {
+      check(split(1) == 1, "edge 1 is of the first type");
+      check_throws<std::invalid_argument>([&] { static_cast<void>(split(5)); }, "edge 5 is of none");
+    } else {
+      check_throws<std::invalid_argument>([&] { static_cast<void>(split(1)); }, "types begin with edge 0");
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -148,4 +169,5 @@ int main() {
   test_every_list_of_a_node_is_drawn_from();
   test_partly_cached_lists_give_the_same_batches();
   test_bad_types_are_refused();
+  test_edges_before_the_first_type_are_refused();
 }
