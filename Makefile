@@ -8,13 +8,15 @@ STAMP := $(VENV)/.set-up
 DOCS_STAMP := $(VENV)/.set-up-docs
 # A new package must be made known to the editable install, as the core must be built again.
 PACKAGES := $(shell find src -name __init__.py)
-NATIVE := CMakeLists.txt $(shell find native -name '*.?pp' -not -path '*/tests/*' 2>/dev/null)
+NATIVE := CMakeLists.txt $(shell find native -name '*.?pp' -not -path '*/tests/*' -not -path '*/fuzz/*' 2>/dev/null)
 PYTEST := $(BIN)/python -m pytest
 CASES := ../shared/cases
+# Of each fuzz target.
+FUZZ_SECONDS ?= 60
 # Options of tools/fresh_machine.sh, as '--bind FOLDER' for pip's files.
 FRESH_MACHINE ?=
 
-.PHONY: help setup check check-python check-core format test test-all demo bench papers docs wheel clean
+.PHONY: help setup check check-python check-core fuzz format test test-all demo bench papers docs wheel clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -28,8 +30,9 @@ $(STAMP): pyproject.toml $(NATIVE) $(PACKAGES)
 	@touch $(STAMP)
 	@echo "diskhop is set up: 'source $(BIN)/activate', then 'diskhop --help'"
 
-check: $(STAMP) ## format, lint, types, layers, and the core's tests under address and undefined-behaviour sanitizers
+check: $(STAMP) ## format, lint, types, layers, the core's tests under sanitizers, and its fuzz targets (FUZZ_SECONDS=60 each)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync check-python check-core
+	sh tools/fuzz.sh $(FUZZ_SECONDS)
 
 check-python: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -40,6 +43,10 @@ check-python: $(STAMP)
 check-core: $(STAMP)
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.?pp')
 	sh tools/native_tests.sh address,undefined
+
+fuzz: $(STAMP) ## every fuzz target of the core and of the readers in Python, FUZZ_SECONDS=60 each
+	sh tools/fuzz.sh $(FUZZ_SECONDS)
+	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
 
 format: $(STAMP) ## write all files in the house's format
 	$(BIN)/ruff format .
