@@ -1,4 +1,4 @@
-"""What a fuzz target is, and how one input is tried."""
+"""Fuzz targets: a reader with inputs to begin with, and how one input is tried."""
 
 from __future__ import annotations
 
