@@ -16,7 +16,7 @@ FUZZ_SECONDS ?= 60
 # Options of tools/fresh_machine.sh, as '--bind FOLDER' for pip's files.
 FRESH_MACHINE ?=
 
-.PHONY: help setup check check-python check-core fuzz format test test-all demo bench papers docs wheel clean
+.PHONY: help setup check check-python check-core fuzz format test test-all demo bench papers docs wheel clean campaign
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -66,6 +66,10 @@ test-all: $(STAMP) ## every test, the slow ones, the shared cases, the thread sa
 	$(MAKE) --no-print-directory docs
 	if [ "$$(id -u)" = 0 ] && command -v debootstrap >/dev/null; then sh tools/fresh_machine.sh $(FRESH_MACHINE); \
 	else echo "skipped: tools/fresh_machine.sh needs root and debootstrap"; fi
+
+# What is done stays in the file: the same command continues where it was stopped.
+campaign: $(STAMP) ## the fault campaign at full count, hours long; figures in docs/reliability.md
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.campaign --results campaign.json
 
 demo: $(STAMP) ## make a graph with 1 GB of features and train on it from disk
 	$(BIN)/python examples/demo.py

@@ -1,0 +1,12 @@
+"""The parts of the campaign; a new one is a module with CASES and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.campaign import kills
+from tests.campaign.cases import Case
+
+PARTS: dict[str, Sequence[Case]] = {
+    "kills": kills.CASES,
+}

@@ -1,0 +1,60 @@
+"""Results of a campaign: a row for each case, in a JSON file that is written after every few tries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from diskhop.io.atomic import write_file
+
+# Failures that a row describes; all are counted.
+_MOST_DESCRIBED = 20
+
+
+class Row(NamedTuple):
+    """A case and its tries so far.
+
+    count: of tries. failures: of them. seconds: that they took. notes: what went wrong, of the first failures.
+    """
+
+    part: str
+    kind: str
+    what: str
+    count: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def added(self, failure: str, seconds: float) -> Row:
+        """The row after one more try. failure: "" or what went wrong."""
+        notes = (*self.notes, f"try {self.count}: {failure}")[:_MOST_DESCRIBED] if failure else self.notes
+        return self._replace(
+            count=self.count + 1,
+            failures=self.failures + bool(failure),
+            seconds=round(self.seconds + seconds, 3),
+            notes=notes,
+        )
+
+
+class Results:
+    """Rows of one seed by part, kind and what, those of an earlier start of the campaign included."""
+
+    def __init__(self, path: Path | None, seed: int) -> None:
+        self._path, self._seed = path, seed
+        self._rows: dict[tuple[str, str, str], Row] = {}
+        if path is not None and path.exists():
+            document = json.loads(path.read_text())
+            if document["seed"] != seed:
+                raise SystemExit(f"{path}: has results of --seed {document['seed']}, not {seed}; name another file")
+            for each in document["rows"]:
+                self.put(Row(**{**each, "notes": tuple(each["notes"])}), save=False)
+
+    def row(self, part: str, kind: str, what: str) -> Row:
+        return self._rows.get((part, kind, what), Row(part, kind, what))
+
+    def put(self, row: Row, *, save: bool = True) -> None:
+        self._rows[row[:3]] = row
+        if save and self._path is not None:
+            document = {"seed": self._seed, "rows": [each._asdict() for each in self._rows.values()]}
+            write_file(self._path, json.dumps(document, indent=1).encode())
