@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 
-class Tries(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Tries:
     """Tries to make. first: number of the first. count: how many. seed: of the campaign. folder: empty."""
 
     first: int
@@ -21,7 +22,8 @@ class Tries(NamedTuple):
         return random.Random(f"{self.seed} {what} {number}")
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Case:
     """One kind of fault, done to one thing.
 
     kind: of fault, such as 'SIGKILL'. what: it is done to. count: tries of a whole campaign.
@@ -31,4 +33,4 @@ class Case(NamedTuple):
     kind: str
     what: str
     count: int
-    run: Callable[[Tries], Iterator[str]]
+    run: Callable[[Tries], Generator[str]]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from diskhop.io.atomic import write_file
 
@@ -12,7 +12,8 @@ from diskhop.io.atomic import write_file
 _MOST_DESCRIBED = 20
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """A case and its tries so far.
 
     count: of tries. failures: of them. seconds: that they took. notes: what went wrong, of the first failures.
@@ -29,7 +30,8 @@ class Row(NamedTuple):
     def added(self, failure: str, seconds: float) -> Row:
         """The row after one more try. failure: "" or what went wrong."""
         notes = (*self.notes, f"try {self.count}: {failure}")[:_MOST_DESCRIBED] if failure else self.notes
-        return self._replace(
+        return replace(
+            self,
             count=self.count + 1,
             failures=self.failures + bool(failure),
             seconds=round(self.seconds + seconds, 3),
@@ -54,7 +56,7 @@ class Results:
         return self._rows.get((part, kind, what), Row(part, kind, what))
 
     def put(self, row: Row, *, save: bool = True) -> None:
-        self._rows[row[:3]] = row
+        self._rows[row.part, row.kind, row.what] = row
         if save and self._path is not None:
-            document = {"seed": self._seed, "rows": [each._asdict() for each in self._rows.values()]}
+            document = {"seed": self._seed, "rows": [asdict(each) for each in self._rows.values()]}
             write_file(self._path, json.dumps(document, indent=1).encode())
