@@ -10,7 +10,6 @@ import functools
 import mmap
 import os
 import random
-import re
 import shutil
 import signal
 import time
@@ -30,8 +29,6 @@ NUM_TRIES = 200
 # Of a run, before it is left alone.
 MOST_KILLS_PER_RUN = 4
 MOST_SECONDS = 120
-# A killed process may leave work next to results that were complete; it is unused.
-WORK = re.compile(r"(.*/)?\.[^/]*\.work(/.*)?")
 
 
 class StageError(Exception):
@@ -48,12 +45,13 @@ class Runs:
         self.stage, self._folder, self._is_cut = stage, folder, is_cut
         self.out, self._after, self._scratch = (folder / name for name in ("out", "after", "scratch"))
         self._errors = folder / "errors"
-        # Of children: batches trained and changes made.
-        self._counts = np.frombuffer(mmap.mmap(-1, 16), np.int64)
+        # Of children: batches trained, changes made, and the most batches between two commits.
+        self._counts = np.frombuffer(mmap.mmap(-1, 24), np.int64)
         (folder / "inputs").mkdir()
         self._wait(self._fork(lambda: stage.prepare(folder / "inputs")))
         self.seconds = min(self._whole() for _ in range(2))
-        self.num_batches, self.num_changes = self._counts.tolist()
+        self.num_batches, self.num_changes, between = self._counts.tolist()
+        self._interval = between if stage.commit else stage.interval
         self._expected, self._names = stage.result(self.out), stage.names(self.out)
 
     @property
@@ -106,18 +104,21 @@ class Runs:
             self.stage.check(self.out)
 
         self._wait(self._fork(work))
+        if was_done:
+            # Work is removed once the results are there: a kill between them leaves both.
+            for path in self.out.rglob(".*.work"):
+                shutil.rmtree(path)
         found = self.stage.result(self.out)
         if wrong := sorted(name for name in {*found, *self._expected} if found.get(name) != self._expected.get(name)):
             raise StageError(f"other bytes: {', '.join(wrong)}")
         names = self.stage.names(self.out)
-        if was_done:
-            names = {name for name in names if not WORK.fullmatch(name)}
         if names != self._names:
             raise StageError(f"other files: {', '.join(sorted(names ^ self._names))}")
-        if self.stage.interval is not None:
-            lost = int(self._counts[0]) - self.num_batches
-            if not 0 <= lost <= num_kills * self.stage.interval:
-                raise StageError(f"{num_kills} kills, after which {lost} batches were trained again")
+        lost = int(self._counts[0]) - self.num_batches
+        if not 0 <= lost <= num_kills * self._interval:
+            raise StageError(
+                f"{lost} batches were trained again after {num_kills} kills, with commits every {self._interval}"
+            )
 
     def _whole(self) -> float:
         self.begin()
@@ -128,8 +129,16 @@ class Runs:
     def _work(self, power: PowerCut | None = None) -> None:
         """Do the stage in this process; no power cut: one that never comes."""
 
+        commit, last, since = self.out / self.stage.commit, None, 0
+
         def count() -> None:
+            nonlocal last, since
             self._counts[0] += 1
+            if self.stage.commit:
+                status = commit.stat() if commit.exists() else None
+                now = None if status is None else (status.st_ino, status.st_mtime_ns)
+                last, since = now, (since if now == last else 0) + 1
+                self._counts[2] = max(self._counts[2], since)
 
         if power is None and self._is_cut:
             power = PowerCut(self.out, 0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.campaign import kills
+from tests.campaign import kills, ranks
 from tests.campaign.cases import Case
 
 PARTS: dict[str, Sequence[Case]] = {
     "kills": kills.CASES,
+    "ranks": ranks.CASES,
 }

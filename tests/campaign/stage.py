@@ -52,7 +52,8 @@ class Stage:
     timed: names of files, relative to `out`, whose content depends on time; of these only the names must be the same.
     spare: names of files that may lie there or not.
     check: raises AssertionError for results that are not right.
-    interval: most batches of training that a kill may cost; None where there are none.
+    interval: most batches of training that a kill may cost; 0 where there are none.
+    commit: file below `out` that is replaced by a commit; the interval is then the longest between two of them.
     takes_cuts: whether its changes can be announced to a power cut.
     """
 
@@ -64,7 +65,8 @@ class Stage:
     timed: Callable[[str], bool] = field(default=lambda _name: False)
     spare: Callable[[str], bool] = field(default=lambda _name: False)
     check: Callable[[Path], object] = no_check
-    interval: int | None = None
+    interval: int = 0
+    commit: str = ""
     takes_cuts: bool = True
 
     def result(self, out: Path) -> dict[str, bytes]:

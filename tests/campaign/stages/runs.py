@@ -100,13 +100,13 @@ def trained(out: Path) -> dict[str, bytes]:
 
 def run_embedding(case: Mapping[str, Any], place: Place) -> None:
     graph, out = open_dataset(place.inputs / "graph"), place.out / "run"
-    is_begun = (out / CONFIG_FILE).exists()
-    if place.cut is not None:
-        run_config(graph, embed_config(**case), out, resume=is_begun, engine=place.engine, injector=place.cut)
-    elif is_begun:
-        embed(out=out, resume=True)
-    else:
-        embed(graph, out=out, **{**EMBED_OPTIONS, **case})
+    is_begun, callbacks = (out / CONFIG_FILE).exists(), [BatchCounter(place)]
+    if place.cut is None:
+        options = {} if is_begun else {**EMBED_OPTIONS, **case}
+        embed(None if is_begun else graph, out=out, resume=is_begun, callbacks=callbacks, **options)
+        return
+    cut: dict[str, Any] = {"engine": place.engine, "injector": place.cut}
+    run_config(graph, embed_config(**case), out, resume=is_begun, callbacks=callbacks, **cut)
 
 
 def embedded(out: Path) -> dict[str, bytes]:
@@ -175,6 +175,7 @@ STAGES = (
             done="run/result.json",
             outcome=embedded,
             spare=lambda name: name.endswith(".partial"),
+            commit="run/commit.json",
         )
         for name, case in EMBEDDINGS.items()
     ),
