@@ -106,7 +106,7 @@ class Runs:
         self._wait(self._fork(work))
         if was_done:
             # Work is removed once the results are there: a kill between them leaves both.
-            for path in self.out.rglob(".*.work"):
+            for path in list(self.out.rglob(".*.work")):
                 shutil.rmtree(path)
         found = self.stage.result(self.out)
         if wrong := sorted(name for name in {*found, *self._expected} if found.get(name) != self._expected.get(name)):
