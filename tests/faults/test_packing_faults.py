@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
@@ -28,14 +23,6 @@ from tests.runs import small_graph
 # Four batches of an epoch, which share rows two by two.
 OPTIONS: dict[str, Any] = {"batch_size": 10, "fanout": (2, 2), "cache_bytes": 600, "epochs": 2}
 DISK_BYTES = 560_000
-KILLED = """
-import sys
-from diskhop.dataset.dataset import open_dataset
-from pathlib import Path
-from tests.packed import pack_small
-
-pack_small(open_dataset(sys.argv[1]), Path(sys.argv[2]), disk_bytes=int(sys.argv[3]), batch_size=20, epochs=6)
-"""
 
 
 @pytest.fixture
@@ -149,22 +136,3 @@ def test_two_at_once_are_refused(tmp_path: Path, dataset: Dataset) -> None:
 
     pack_small(dataset, tmp_path / "s", disk_bytes=DISK_BYTES, injector=Second(), **OPTIONS)
     assert f"process {os.getpid()} is writing to it" in str(entered[0])
-
-
-@pytest.mark.slow
-def test_random_kills_do_not_change_a_byte(tmp_path: Path, dataset: Dataset) -> None:
-    options: dict[str, Any] = {"batch_size": 20, "epochs": 6}
-    whole = pack_small(dataset, tmp_path / "whole", disk_bytes=4_000_000, **options).layout.path
-    generator = np.random.default_rng(0)
-    num_killed = 0
-    for _ in range(40):
-        command = [sys.executable, "-c", KILLED, str(dataset.path), str(tmp_path / "s"), "4000000"]
-        process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
-        time.sleep(generator.uniform(1.0, 3.0))
-        process.send_signal(signal.SIGKILL)
-        if process.wait() == 0:
-            break
-        num_killed += 1
-    assert num_killed > 0
-    again = pack_small(dataset, tmp_path / "s", disk_bytes=4_000_000, **options).layout.path
-    assert layout_bytes(again) == layout_bytes(whole)
