@@ -125,6 +125,8 @@ def test_after_any_crash_a_compaction_ends_the_same(tmp_path: Path, lost: Lost) 
         assert verify(found) == []
         compact(found)
         assert folder_bytes(found) == folder_bytes(whole)
+        # The old dataset, which was exchanged with the new one, is gone.
+        assert {path.name for path in crash.after.iterdir()} <= {"graph", ".graph.work"}
 
 
 @pytest.mark.parametrize(

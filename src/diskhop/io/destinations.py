@@ -193,22 +193,8 @@ class StagedDirectory:
             raise DestinationError(f"{self._shown}: {_TAKEN}")
         return True
 
-    def _require_not_here(self) -> None:
-        """Raise DestinationError for the current folder, or one around it: it would be replaced under its user."""
-        with contextlib.suppress(FileNotFoundError):
-            if Path.cwd().is_relative_to(self._destination):
-                raise DestinationError(
-                    f"{self._shown}: is the folder that this command runs in, which is not replaced; "
-                    f"choose a new folder in it, as {self._shown / 'graph'}"
-                )
-
-    def _make(self) -> None:
-        self.require_place()
-        self._remove_leftover()
-        with contextlib.suppress(FileExistsError):  # another process has just made it, and is found by its lock
-            self.path.mkdir()
-
-    def _remove_leftover(self) -> None:
+    def remove_leftover(self) -> None:
+        """Remove what a killed process left under the temporary name. Raises BusyError while a process writes there."""
         if not self.path.is_dir():
             return
         try:
@@ -221,6 +207,21 @@ class StagedDirectory:
                 self._remove(self.path)
         finally:
             os.close(lock)
+
+    def _require_not_here(self) -> None:
+        """Raise DestinationError for the current folder, or one around it: it would be replaced under its user."""
+        with contextlib.suppress(FileNotFoundError):
+            if Path.cwd().is_relative_to(self._destination):
+                raise DestinationError(
+                    f"{self._shown}: is the folder that this command runs in, which is not replaced; "
+                    f"choose a new folder in it, as {self._shown / 'graph'}"
+                )
+
+    def _make(self) -> None:
+        self.require_place()
+        self.remove_leftover()
+        with contextlib.suppress(FileExistsError):  # another process has just made it, and is found by its lock
+            self.path.mkdir()
 
     def _remove(self, path: Path) -> None:
         with contextlib.suppress(OSError):

@@ -7,7 +7,7 @@ node is read, and new nodes came last.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from diskhop._native import Engine, invert_order
 from diskhop.budget import Budget
 from diskhop.dataset.attribute_info import AttributeInfo, attribute_file
-from diskhop.dataset.build.builder import DatasetBuilder
+from diskhop.dataset.build.builder import DATASET, DatasetBuilder
 from diskhop.dataset.build.extended import ExtendedDataset
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.files import map_array, read_blocks
@@ -31,6 +31,7 @@ from diskhop.importing.edge_attributes import EdgeAttributeWriter
 from diskhop.importing.source import SourceAttribute, SourceEdges
 from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.io.atomic import Injector
+from diskhop.io.destinations import StagedDirectory
 from diskhop.protocols import NodeRows
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
@@ -54,6 +55,8 @@ def compact_dataset(
 ) -> Dataset:
     """Compact a dataset and open it. Derived files, which are of old generations, are removed with these.
 
+    What a killed compaction left next to a dataset that it had already replaced is removed, too.
+
     Raises ConfigError for a dataset that cannot be updated, FormatError for damage, BudgetError, DestinationError. The
     dataset is then as it was.
     """
@@ -61,6 +64,8 @@ def compact_dataset(
     dataset = open_dataset(path)
     require_plain(dataset)
     if dataset.manifest.generation == 1:
+        with suppress(BusyError):  # another compaction is just removing it
+            StagedDirectory(path, DATASET, overwrite=True, injector=injector).remove_leftover()
         return dataset
     budget, threads = budget or Budget(default_memory_bytes()), threads or default_threads()
     with WorkFolder(path, injector) as lock:
