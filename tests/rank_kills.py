@@ -27,7 +27,10 @@ def torchrun(num_restarts: int, errors: Path, *words: str) -> Iterator[psutil.Pr
     command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--max-restarts", str(num_restarts)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     command += ["-m", "diskhop", *words]
-    with errors.open("w") as stderr, subprocess.Popen(command, env=environment, stderr=stderr) as agent:
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=stderr) as agent,
+    ):
         try:
             yield psutil.Process(agent.pid)
         finally:

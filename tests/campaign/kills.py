@@ -57,13 +57,14 @@ class Runs:
     @property
     def is_done(self) -> bool:
         """Whether the results are there: the stage is not started again."""
-        return any(self.out.glob(self.stage.done))
+        return bool(self.stage.done) and any(self.out.glob(self.stage.done))
 
     def begin(self) -> None:
-        """Empty the folders for a new run."""
+        """Prepare the folders for a new run."""
         for path in (self.out, self._scratch):
             shutil.rmtree(path, ignore_errors=True)
             path.mkdir()
+        self.stage.begin(self._folder / "inputs", self.out)
         self._counts[:] = 0
 
     def kill(self, seconds: float) -> bool:

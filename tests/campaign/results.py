@@ -39,6 +39,10 @@ class Row:
         )
 
 
+def read_rows(path: Path) -> list[Row]:
+    return [Row(**{**each, "notes": tuple(each["notes"])}) for each in json.loads(path.read_text())["rows"]]
+
+
 class Results:
     """Rows of one seed by part, kind and what, those of an earlier start of the campaign included."""
 
@@ -46,11 +50,11 @@ class Results:
         self._path, self._seed = path, seed
         self._rows: dict[tuple[str, str, str], Row] = {}
         if path is not None and path.exists():
-            document = json.loads(path.read_text())
-            if document["seed"] != seed:
-                raise SystemExit(f"{path}: has results of --seed {document['seed']}, not {seed}; name another file")
-            for each in document["rows"]:
-                self.put(Row(**{**each, "notes": tuple(each["notes"])}), save=False)
+            found = json.loads(path.read_text())["seed"]
+            if found != seed:
+                raise SystemExit(f"{path}: has results of --seed {found}, not {seed}; name another file")
+            for row in read_rows(path):
+                self.put(row, save=False)
 
     def row(self, part: str, kind: str, what: str) -> Row:
         return self._rows.get((part, kind, what), Row(part, kind, what))

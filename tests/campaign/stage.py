@@ -37,6 +37,10 @@ class Place:
         return 2 if self.cut is None else 1
 
 
+def nothing_there(_inputs: Path, _out: Path) -> None:
+    """The stage starts from an empty folder."""
+
+
 def no_check(_out: Path) -> None:
     """Nothing to check but the bytes."""
 
@@ -47,7 +51,8 @@ class Stage:
 
     prepare: writes the inputs to an empty folder.
     run: does the work, or what is left of it, as a user would who starts it again.
-    done: glob of what is there once all is done; where it is there, the stage is not run again.
+    begin: writes what is in `out` before the first start, from the inputs.
+    done: glob of what is there once all is done, after which a second start is refused; "" if it is not.
     outcome: what must be the same, by name.
     timed: names of files, relative to `out`, whose content depends on time; of these only the names must be the same.
     spare: names of files that may lie there or not.
@@ -60,7 +65,8 @@ class Stage:
     name: str
     prepare: Callable[[Path], object]
     run: Callable[[Place], object]
-    done: str
+    begin: Callable[[Path, Path], object] = nothing_there
+    done: str = ""
     outcome: Callable[[Path], dict[str, bytes]] = folder_bytes
     timed: Callable[[str], bool] = field(default=lambda _name: False)
     spare: Callable[[str], bool] = field(default=lambda _name: False)

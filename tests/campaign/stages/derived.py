@@ -1,7 +1,8 @@
-"""Graphs that are generated, and what is derived from a graph: packed batches, hop tables."""
+"""Graphs that are generated or updated, and what is derived from a graph: packed batches, hop tables."""
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from diskhop.generating.expand import expand_graph
 from diskhop.generating.expand_config import ExpandConfig
 from tests.campaign.stage import Place, Stage
 from tests.campaign.stages.imports import check_graph, nothing
+from tests.faults.test_update_crashes import compact, update
+from tests.faults.test_update_crashes import prepare as updated
 from tests.graphs import make_dataset
 from tests.packed import pack_small
 from tests.propagation import propagate_small
@@ -72,6 +75,17 @@ def make_graph(num_nodes: int, inputs: Path) -> None:
     make_dataset(inputs / "graph", num_nodes=num_nodes, num_edges=4 * num_nodes, dim=9)
 
 
+def copy_graph(inputs: Path, out: Path) -> None:
+    shutil.copytree(inputs / "graph", out / "graph")
+
+
+def update_and_compact(place: Place) -> None:
+    graph = place.out / "graph"
+    if open_dataset(graph).manifest.generation == 2:
+        update(graph, place.inputs / "delta", place.engine, place.cut)
+    compact(graph, place.engine, place.cut)
+
+
 STAGES = (
     Stage(name="generate", prepare=nothing, run=generate, done="graph", check=check_graph),
     Stage(name="generate, typed", prepare=nothing, run=generate_typed, done="graph", check=check_graph),
@@ -97,5 +111,14 @@ STAGES = (
             done="s/[!.]*",
         )
         for name, (num_nodes, options) in PROPAGATIONS.items()
+    ),
+    Stage(
+        name="update, compact",
+        prepare=updated,
+        begin=copy_graph,
+        run=update_and_compact,
+        # The next update removes it.
+        spare=lambda name: name.startswith(".graph.work"),
+        check=check_graph,
     ),
 )
