@@ -1,4 +1,4 @@
-"""What a part of the campaign consists of."""
+"""Cases of the campaign, and the tries that they make."""
 
 from __future__ import annotations
 

@@ -76,12 +76,12 @@ class Stage:
     takes_cuts: bool = True
 
     def result(self, out: Path) -> dict[str, bytes]:
-        """What two runs of the stage have in common."""
+        """Return the contents that two runs of the stage have in common."""
         return {
             name: content for name, content in self.outcome(out).items() if not (self.timed(name) or self.spare(name))
         }
 
     def names(self, out: Path) -> set[str]:
-        """Files and folders that two runs have in common."""
+        """Return the files and folders that two runs have in common."""
         found = {str(path.relative_to(out)) for path in out.rglob("*")}
         return {name for name in found if not self.spare(name)}

@@ -16,8 +16,12 @@ from tests.graphs import random_pairs
 NUM_NODES, NUM_EDGES = 100_000, 4_000_000
 
 
+# A budget with which edges are sorted by way of the disk, in a work folder.
+OPTIONS = "--memory 48MB --undirected --duplicates drop --threads 2"
+
+
 def start(source: Path, graph: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "diskhop", "import", str(source), str(graph), "--memory", "48MB", "--threads", "2"]
+    command = [sys.executable, "-m", "diskhop", "import", str(source), str(graph), *OPTIONS.split()]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -26,7 +30,7 @@ def test_a_second_import_to_the_same_place_is_refused(tmp_path: Path) -> None:
     source.mkdir()
     np.save(source / "edge_index.npy", random_pairs(NUM_NODES, NUM_EDGES).astype(np.int32))
     first = start(source, graph)
-    while not (tmp_path / ".graph.work").exists():
+    while not (tmp_path / ".graph.work").exists() and first.poll() is None:
         time.sleep(0.001)
     first.send_signal(signal.SIGSTOP)
     try:
