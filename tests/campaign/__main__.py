@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 import subprocess
 import sys
 import time
@@ -27,17 +28,19 @@ def run_case(part: str, case: Case, results: Results, share: Fraction, seed: int
         return
     with memory_folder(Path.cwd()) as folder, closing(case.run(Tries(row.count, missing, seed, folder))) as tries:
         started = saved = time.monotonic()
-        for failure in tries:
-            now = time.monotonic()
-            row, started = row.added(failure, now - started), now
-            if failure:
-                print(f"{part}, {case.kind}, {case.what}: {row.notes[-1]}", flush=True)
-            if failure or now - saved > _SECONDS_BETWEEN_SAVES:
-                results.put(row)
-                saved = now
-            if now > ends:
-                break
-        results.put(row)
+        try:
+            for failure in tries:
+                now = time.monotonic()
+                row, started = row.added(failure, now - started), now
+                if failure:
+                    print(f"{part}, {case.kind}, {case.what}: {row.notes[-1]}", flush=True)
+                if failure or now - saved > _SECONDS_BETWEEN_SAVES:
+                    results.put(row)
+                    saved = now
+                if now > ends:
+                    break
+        finally:
+            results.put(row)
     print(
         f"{part}: {case.kind}, {case.what}: {row.count} tries, {row.failures} failures, {row.seconds:.0f} s", flush=True
     )
@@ -54,6 +57,7 @@ def main() -> int:
     args = parser.parse_args()
     if unknown := set(args.parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     ends = time.monotonic() + args.seconds_limit
     parts = args.parts or list(PARTS)
     if len(parts) > 1:
