@@ -53,7 +53,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, help="JSON file; tries that it has are not repeated")
     parser.add_argument("--seconds-limit", type=float, default=math.inf, help="stop after these seconds")
-    parser.add_argument("--only", default="", help="cases whose kind and name have this text")
+    parser.add_argument(
+        "--only", metavar="TEXT", action="append", help="cases whose kind and name have this text; may be repeated"
+    )
     args = parser.parse_args()
     if unknown := set(args.parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
@@ -66,7 +68,8 @@ def main() -> int:
         command = [sys.executable, "-m", "tests.campaign"]
         return max(subprocess.run([*command, part, *options], check=False).returncode for part in parts)
     results = Results(args.results, args.seed)
-    cases = [case for case in PARTS[parts[0]] if args.only in f"{case.kind} {case.what}"]
+    only = args.only or [""]
+    cases = [case for case in PARTS[parts[0]] if any(text in f"{case.kind} {case.what}" for text in only)]
     for case in cases:
         run_case(parts[0], case, results, args.share, args.seed, ends)
     rows = [results.row(parts[0], case.kind, case.what) for case in cases]

@@ -16,7 +16,7 @@ from tests.campaign.stage import Place, Stage
 from tests.graphs import folder_bytes
 from tests.power_cuts import SECTOR_BYTES, PowerCut
 
-NUM_CUTS = 60
+NUM_CUTS = 40
 
 
 def found_after(
@@ -102,7 +102,7 @@ def test_each_sector_of_unsynced_data_is_the_old_or_the_new(tmp_path: Path) -> N
 
 @pytest.fixture
 def tries(tmp_path: Path) -> Tries:
-    return Tries(0, 12, 0, tmp_path)
+    return Tries(0, 8, 0, tmp_path)
 
 
 def stage(run: Callable[[Place], object]) -> Stage:
@@ -122,7 +122,7 @@ def write_unsynced(place: Place) -> None:
 
 def write_slowly(place: Place) -> None:
     with (place.out / "state").open("wb", buffering=0) as file:
-        for _ in range(200_000):
+        for _ in range(20_000):
             file.write(b"x")
 
 
