@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from diskhop._native import CrashError
+from diskhop.dataset.build.builder import DATASET
 from diskhop.io.atomic import exchange, make_directories, rename, sync_directory, sync_file, write_file
+from diskhop.io.destinations import StagedDirectory
 from tests.campaign.cases import Tries
 from tests.campaign.kills import tries_of
 from tests.campaign.stage import Place, Stage
@@ -20,9 +24,9 @@ NUM_CUTS = 40
 
 
 def found_after(
-    folder: Path, prepare: Callable[[Path], object], change: Callable[[Path, PowerCut], object]
+    folder: Path, prepare: Callable[[Path], object], change: Callable[[Path, PowerCut], object], nth: int = 0
 ) -> set[str]:
-    """The states of a folder that are found after cuts at the end of a change, each as the text of its files."""
+    """The states of a folder that are found after cuts, each as the text of its files. nth: 0 for the end."""
     states = set()
     for number in range(NUM_CUTS):
         root, after = folder / "root", folder / "after"
@@ -30,9 +34,10 @@ def found_after(
             shutil.rmtree(path, ignore_errors=True)
             path.mkdir()
         prepare(root)
-        power = PowerCut(root, 0)
+        power = PowerCut(root, nth)
         with power:
-            change(root, power)
+            with pytest.raises(CrashError) if nth else contextlib.nullcontext():
+                change(root, power)
             power.write_torn(after, random.Random(number))
         states.add(str({name: content.decode() for name, content in sorted(folder_bytes(after).items())}))
     return states
@@ -98,6 +103,26 @@ def test_each_sector_of_unsynced_data_is_the_old_or_the_new(tmp_path: Path) -> N
     assert found_after(tmp_path, prepare, change) == {
         str({"state": "".join(letter * SECTOR_BYTES for letter in each)}) for each in sectors
     }
+
+
+def test_what_a_killed_process_left_does_not_come_back_next_to_what_is_published(tmp_path: Path) -> None:
+    def prepare(root: Path) -> None:
+        (root / ".graph.partial").mkdir()
+        (root / ".graph.partial" / "old").write_bytes(b"old")
+
+    def change(root: Path, power: PowerCut) -> None:
+        with StagedDirectory(root / "graph", DATASET, injector=power) as staged:
+            write_file(staged.path / "new", b"new", power)
+            staged.publish()
+
+    (tmp_path / "count").mkdir()
+    prepare(tmp_path / "count")
+    power = PowerCut(tmp_path / "count", 0)
+    with power:
+        change(tmp_path / "count", power)
+    # Before the last change, the fsync that makes the new name durable.
+    found = found_after(tmp_path, prepare, change, power.num_changes)
+    assert found == {"{'.graph.partial/new': 'new'}", "{}", "{'graph/new': 'new'}"}
 
 
 @pytest.fixture

@@ -205,6 +205,8 @@ class StagedDirectory:
         try:
             if is_at(lock, self.path):
                 self._remove(self.path)
+                # Else it may come back after a power cut, next to what is published in the meantime.
+                sync_directory(self.path.parent, self._injector)
         finally:
             os.close(lock)
 
