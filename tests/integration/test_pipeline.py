@@ -420,6 +420,21 @@ def test_a_stage_that_breaks_reaches_the_consumer_with_its_cause(
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
+def test_a_stage_without_memory_or_disk_says_so(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[tuple[Exception, type[Exception], str]] = [
+        (MemoryError("no memory"), MemoryError, "no memory"),
+        (OSError(5, "Input/output error", "some.bin"), PipelineError, r"some\.bin"),
+    ]
+    for error, expected, words in errors:
+
+        def break_down(self: PipelineParts, *_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(PipelineParts, "fetch_rows", break_down)
+        with pytest.raises(expected, match=words):
+            run_all(dataset, plan_for(dataset))
+
+
 @pytest.mark.parametrize(("store", "ordered"), [("direct", True), ("shared", False)])
 def test_a_stage_more_is_one_class_and_one_entry(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch, store: str, ordered: bool

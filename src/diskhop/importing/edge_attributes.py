@@ -24,6 +24,7 @@ from diskhop.dataset.build.files import DatasetFiles
 from diskhop.importing.source import Column, SourceAttribute, SourceEdges
 from diskhop.importing.tools import ImportTools
 from diskhop.io.streams import SequentialWriter
+from diskhop.io.values import read_values
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import tracked
 
@@ -100,7 +101,7 @@ class EdgeAttributeWriter:
     def _numbers(self, at_once: int) -> Iterator[NDArray[np.int64]]:
         assert self._folder is not None
         for start, stop in row_ranges(self._num_entries, at_once):
-            yield np.fromfile(self._folder / NUMBERS_FILE, "<i8", stop - start, offset=8 * start)
+            yield read_values(self._folder / NUMBERS_FILE, "<i8", stop - start, offset=8 * start)
 
     def _open_copy(self, values: Column, info: AttributeInfo, held: ExitStack) -> _Gather:
         """Write the values to a file that rows can be read from."""

@@ -107,12 +107,12 @@ def allocate(path: Path, offset: int, num_bytes: int) -> None:
     """Allocate disk space for a range of a file. Raises DestinationError if the disk is full."""
     if num_bytes == 0:
         return
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        with destination_errors(path):
+    with destination_errors(path):
+        descriptor = os.open(path, os.O_WRONLY)
+        try:
             os.posix_fallocate(descriptor, offset, num_bytes)
-    finally:
-        os.close(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
+from diskhop.dataset.attribute_set import StoredColumn
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.locks import SharedLock
+from diskhop.io.values import read_values
 from diskhop.pipeline.columns import READ_BYTES, READING_BYTES, Column, DiskColumn, HeldColumn
 from diskhop.plans import PreparedBytes
 from diskhop.sampling.norms import Norms
@@ -41,10 +43,10 @@ class NormColumns:
         """Load what is in memory. The caller has reserved `reserved`. Raises ReadError."""
         edges: Column
         if self._is_held:
-            edges = HeldColumn(np.fromfile(norms.edge.table.path, norms.edge.dtype))
+            edges = _held(norms.edge)
         else:
             edges = DiskColumn(norms.edge, engine, BufferPool(READING_BYTES), threading.Lock(), max_gap_bytes)
-        return OpenNorms(HeldColumn(np.fromfile(norms.node.table.path, norms.node.dtype)), edges, norms.lock)
+        return OpenNorms(_held(norms.node), edges, norms.lock)
 
 
 class OpenNorms:
@@ -62,3 +64,7 @@ class OpenNorms:
     def of_edges(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the norms of edges, float32 (positions). Raises ReadError, naming file and offset."""
         return self._edges.rows(positions).astype(np.float32, copy=False)
+
+
+def _held(column: StoredColumn) -> HeldColumn:
+    return HeldColumn(read_values(column.table.path, column.dtype, column.table.num_rows))

@@ -106,9 +106,11 @@ class StageThreads:
             work(*channels)
         except ClosedError:
             pass
-        except DiskhopError as error:
+        except (DiskhopError, MemoryError) as error:
             self.stop(error)
         except BaseException as error:
-            wrapped = PipelineError(f"the pipeline's stage '{name}' failed: {error!r}")
+            # The representation of an OSError lacks the file.
+            reason = str(error) if isinstance(error, OSError) else repr(error)
+            wrapped = PipelineError(f"the pipeline's stage '{name}' failed: {reason}")
             wrapped.__cause__ = error
             self.stop(wrapped)

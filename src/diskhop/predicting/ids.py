@@ -20,6 +20,7 @@ from diskhop.dataset.id_map import positions_of_ids
 from diskhop.dataset.name_lines import damaged_names, name_of
 from diskhop.dataset.names import as_shown
 from diskhop.errors import FormatError
+from diskhop.io.values import read_values
 from diskhop.predicting.sizes import ID_BYTES, RANKING_BYTES
 from diskhop.protocols import NodeRows
 from diskhop.runtime.tasks import TaskTools, run_tasks
@@ -125,7 +126,7 @@ class _Names:
     def _read(self, begin: int, end: int, wanted_bytes: int) -> NDArray[np.uint8]:
         """Return a range of the file: read if most of it is wanted, else mapped, so that only its pages are read."""
         if end - begin <= _MOST_READ * max(1, wanted_bytes):
-            return np.fromfile(self._path, np.uint8, end - begin, offset=begin)
+            return read_values(self._path, np.uint8, end - begin, offset=begin)
         return self._content[begin:end]
 
 

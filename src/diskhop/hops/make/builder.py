@@ -30,6 +30,7 @@ from diskhop.hops.make.tiles import BadRowsError, TileCutter, extract_rows, form
 from diskhop.hops.make.work_tables import Part, WorkTables
 from diskhop.hops.operators import FEATURES, Hop
 from diskhop.hops.tables import ROWS_FILE, TILE_COLUMNS, TableShape
+from diskhop.io.values import read_values
 from diskhop.protocols import NodeRows
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress
@@ -233,7 +234,7 @@ class HopTableBuilder:
         started = time.perf_counter()
         self._block_memory = None
         with self.budget.reserve("extracting rows", self.plan.extraction_slots.num_bytes):
-            step = _Extraction(f"{table}.bin", self, table, NodeRows(np.fromfile(self.kept / ROWS_FILE, "<i8")))
+            step = _Extraction(f"{table}.bin", self, table, NodeRows(read_values(self.kept / ROWS_FILE, "<i8")))
             run_tasks([step], self.kept, self.tools, threads=1)
         num_written = (self.kept / step.name).stat().st_size
         self._note(f"extract {table}", started, self.whole.shape.num_bytes, num_written)

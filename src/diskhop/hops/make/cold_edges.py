@@ -20,6 +20,7 @@ from diskhop.hops.make.passes import PIECE_EDGES, ColdEdges, Lists
 from diskhop.hops.tables import PAGE_BYTES, whole_pages
 from diskhop.io.atomic import allocate, announce, destination_errors
 from diskhop.io.streams import SequentialWriter
+from diskhop.io.values import read_values
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools
 
@@ -95,7 +96,7 @@ def write_cold_sources(lists: Lists, first_cold: int, memory_bytes: int, path: P
 def open_cold_edges(lists: Lists, first_cold: int, path: Path, values: Path) -> ColdEdges:
     """Open the file of write_cold_sources(). values: path of the file for the values of a block."""
     num_bytes = counts_bytes(lists.num_edges)
-    before = np.fromfile(path, "<u8", num_bytes // 8, offset=path.stat().st_size - whole_pages(num_bytes))
+    before = read_values(path, "<u8", num_bytes // 8, offset=path.stat().st_size - whole_pages(num_bytes))
     return ColdEdges(first_row=first_cold, sources_path=path, before=before, values_path=values)
 
 

@@ -37,6 +37,7 @@ from diskhop.hops.operators import Scaling
 from diskhop.hops.tables import PAGE_BYTES
 from diskhop.io.atomic import remove_tree
 from diskhop.io.streams import SequentialWriter
+from diskhop.io.values import read_values
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
@@ -136,7 +137,7 @@ class ListMaker:
             remove_tree(self._work.path / "sort", self._tools.injector)
         topology, path = self._edges.topology, self._folder / wanted.name
         indices_offset = _indices_offset(topology.num_nodes)
-        num_edges = int(np.fromfile(path, "<i8", 1, offset=8 * topology.num_nodes)[0])
+        num_edges = int(read_values(path, "<i8", 1, offset=8 * topology.num_nodes)[0])
         return Lists(
             indptr_path=path,
             indptr_offset=0,
@@ -234,7 +235,7 @@ def _write_scales(scaling: Scaling, lists: Lists, path: Path, tools: TaskTools) 
             if lists.weights_path is not None:
                 degrees = sum_weights(lists, start, stop)
             else:
-                lengths = np.diff(np.fromfile(lists.indptr_path, "<i8", stop - start + 1, offset=offset))
+                lengths = np.diff(read_values(lists.indptr_path, "<i8", stop - start + 1, offset=offset))
                 degrees = lengths.astype(np.float64) + (scaling == "loops")
             powers = 1.0 if scaling == "mean" else 0.5
             scales = np.divide(1.0, degrees**powers, out=np.zeros_like(degrees), where=degrees > 0)

@@ -21,6 +21,7 @@ from diskhop.errors import ConfigError, DiskhopError
 from diskhop.hops.tables import PAGE_BYTES, TILE_ROWS, TableShape, TableSum, whole_pages
 from diskhop.io.atomic import destination_errors
 from diskhop.io.streams import SequentialWriter, in_pieces
+from diskhop.io.values import read_values
 from diskhop.protocols import Bytes, NodeIds, Table
 from diskhop.system.memory import buffer_bytes
 
@@ -262,7 +263,7 @@ def sum_pages(path: Path, start: int, end: int) -> TableSum:
     """Read pages start to end of a file and return what they add to its checksum."""
     table_sum = TableSum()
     for offset in range(start, end, _SUMMED_BYTES):
-        table_sum.add(offset, np.fromfile(path, np.uint8, min(_SUMMED_BYTES, end - offset), offset=offset))
+        table_sum.add(offset, read_values(path, np.uint8, min(_SUMMED_BYTES, end - offset), offset))
     return table_sum
 
 

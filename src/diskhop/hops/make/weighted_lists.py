@@ -19,6 +19,7 @@ from diskhop.dataset.files import map_array
 from diskhop.hops.make.passes import Lists
 from diskhop.hops.tables import PAGE_BYTES
 from diskhop.io.streams import SequentialWriter
+from diskhop.io.values import read_values
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.tasks import TaskTools
 
@@ -46,7 +47,7 @@ class _Piece(NamedTuple):
 
 def looped_lists(topology: TopologyFiles, path: Path) -> Lists:
     """Return the lists that write_looped_lists() wrote."""
-    num_edges = int(np.fromfile(path, "<i8", 1, offset=8 * topology.num_nodes)[0])
+    num_edges = int(read_values(path, "<i8", 1, offset=8 * topology.num_nodes)[0])
     indices_offset, weights_offset = _offsets(topology)
     return Lists(
         indptr_path=path,
@@ -92,12 +93,12 @@ def write_looped_lists(topology: TopologyFiles, weights: NDArray[np.float32], pa
 def sum_weights(lists: Lists, start: int, stop: int) -> NDArray[np.float64]:
     """Sum the absolute weights of each list from start to stop."""
     assert lists.weights_path is not None, "only lists with weights"
-    ends = np.fromfile(lists.indptr_path, "<i8", stop - start + 1, offset=lists.indptr_offset + 8 * start)
+    ends = read_values(lists.indptr_path, "<i8", stop - start + 1, offset=lists.indptr_offset + 8 * start)
     sums = np.zeros(stop - start)
     first, last = int(ends[0]), int(ends[-1])
     for begin, end in row_ranges(last - first, _EDGES_AT_ONCE):
         offset = lists.weights_offset + WEIGHT_BYTES * (first + begin)
-        weights = np.abs(np.fromfile(lists.weights_path, "<f4", end - begin, offset=offset).astype(np.float64))
+        weights = np.abs(read_values(lists.weights_path, "<f4", end - begin, offset=offset).astype(np.float64))
         edges = np.arange(first + begin, first + end)
         sums += np.bincount(np.searchsorted(ends, edges, side="right") - 1, weights, minlength=stop - start)
     return sums

@@ -13,6 +13,7 @@ from diskhop.hops.make.passes import Lists
 from diskhop.hops.stream.lists import ListStream, edge_rows, streaming_bytes, stretch_edges
 from diskhop.hops.tables import TILE_ROWS
 from diskhop.io.atomic import destination_errors
+from diskhop.io.values import read_values
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools
 
@@ -99,11 +100,11 @@ def rows_with_edges(scanned: ScannedLists, num_nodes: int) -> NDArray[np.int32]:
     """Return how many rows of each group have edges."""
     num_groups = -(-num_nodes // TILE_ROWS)
     offset = scanned.path.stat().st_size - 16 - 4 * num_groups
-    return np.fromfile(scanned.path, "<i4", num_groups, offset=offset)
+    return read_values(scanned.path, "<i4", num_groups, offset=offset)
 
 
 def loops_of(scanned: ScannedLists, start: int, stop: int) -> NDArray[np.int32] | None:
     """Return the loops of some rows, int32; None if the lists have none."""
     if scanned.num_loops == 0:
         return None
-    return np.fromfile(scanned.path, "<i4", stop - start, offset=4 * start)
+    return read_values(scanned.path, "<i4", stop - start, offset=4 * start)

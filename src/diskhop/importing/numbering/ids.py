@@ -23,6 +23,7 @@ from diskhop.dataset.name_lines import to_lines
 from diskhop.importing.source import NameList
 from diskhop.importing.tools import ImportTools
 from diskhop.io.atomic import destination_errors
+from diskhop.io.values import read_values
 from diskhop.runtime.blocks import map_in_order, row_ranges
 from diskhop.runtime.duck import Duck, quoted
 from diskhop.runtime.jobs import Share
@@ -157,9 +158,9 @@ def _name_lines(path: Path, work: ImportTools) -> Iterator[NDArray[np.uint8]]:
 
 def _read_set(path: Path, limit: int) -> SetOfIds:
     ids = IdSet(limit)
-    with path.open("rb") as file:
-        while len(block := np.fromfile(file, np.uint32, _EDGES_PER_BLOCK)):
-            ids.add(block)
+    item_bytes = np.dtype(np.uint32).itemsize
+    for start, stop in row_ranges(path.stat().st_size // item_bytes, _EDGES_PER_BLOCK):
+        ids.add(read_values(path, np.uint32, stop - start, item_bytes * start))
     return SetOfIds(ids, limit, ids.close())
 
 

@@ -20,6 +20,7 @@ from diskhop.dataset.edges import EdgeSource
 from diskhop.errors import ReadError
 from diskhop.importing.balance import NO_LINES, LineCounts
 from diskhop.importing.numbering.ids import SetOfIds
+from diskhop.io.values import read_values
 
 ENDS = ("source", "destination")
 _HEADER_ITEMS = 6
@@ -51,7 +52,7 @@ class PairFile:
     @classmethod
     def open(cls, path: Path) -> PairFile:
         """Read the header."""
-        num_edges, largest, id_bytes, *counts = np.fromfile(path, "<i8", _HEADER_ITEMS).tolist()
+        num_edges, largest, id_bytes, *counts = read_values(path, "<i8", _HEADER_ITEMS).tolist()
         lines, comments, empty = counts
         dtype = np.dtype("uint32" if id_bytes == 4 else "int64")
         return cls(path, num_edges, largest, dtype, LineCounts(lines=lines, comments=comments, empty=empty))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.encoding import decode_rows
 from diskhop.errors import ReadError
+from diskhop.io.values import read_bytes
 from diskhop.protocols import Table
 
 # Enough to know the share of zeros to a percent, and read in a fraction of a second from any disk.
@@ -54,7 +54,9 @@ def _look_at_rows(table: Table, dataset: Dataset) -> tuple[float, bool]:
     numbers = np.arange(num_sampled) * table.num_rows // max(num_sampled, 1)
     try:
         with table.path.open("rb") as file:
-            rows = [os.pread(file.fileno(), table.row_bytes, int(number) * table.row_stride) for number in numbers]
+            rows = [read_bytes(file, table.row_bytes, int(number) * table.row_stride) for number in numbers]
+    except ReadError:
+        raise
     except OSError as error:
         raise ReadError(
             f"{table.path}: cannot be read: {error.strerror}; see: diskhop verify {dataset.path}"
