@@ -9,7 +9,7 @@ from diskhop.errors import DiskhopError
 
 if TYPE_CHECKING:
     from diskhop.api.clean import clean
-    from diskhop.api.dataset import inspect, verify
+    from diskhop.api.dataset import inspect
     from diskhop.api.doctor import doctor
     from diskhop.api.embeddings import map, neighbors, score
     from diskhop.api.evaluate import evaluate
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from diskhop.api.report import report
     from diskhop.api.task import task
     from diskhop.api.update import compact, update
+    from diskhop.api.verify import verify
     from diskhop.dataset.dataset import Dataset, open_dataset
     from diskhop.hops.paths import PathSpec
     from diskhop.hops.spec import PropagationSpec
@@ -151,7 +152,7 @@ _LAZY = {
     "task": "diskhop.api.task",
     "train": "diskhop.runs.start",
     "update": "diskhop.api.update",
-    "verify": "diskhop.api.dataset",
+    "verify": "diskhop.api.verify",
 }
 
 

@@ -1,4 +1,4 @@
-"""diskhop.inspect() and diskhop.verify(): the commands that look at a dataset."""
+"""diskhop.inspect(): what is in a dataset."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from diskhop.api.pages import page_row
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.statistics.measure import measure_dataset
-from diskhop.dataset.verify import Damage, describe
-from diskhop.dataset.verify import verify as find_damages
+from diskhop.dataset.verify import describe
 from diskhop.display import Display, Facts, Part
 from diskhop.errors import ConfigError
 from diskhop.runtime.progress import Progress, silent
@@ -37,29 +36,6 @@ class Inspected(Display):
     def _parts(self) -> Sequence[Part]:
         shown = Facts(list(fact_rows({name: fact for name, fact in self.facts.items() if name != "schema"})))
         return [shown] if self.page is None else [shown, Facts([page_row(self.page)])]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Verified(Display):
-    """The outcome of a verification.
-
-    path: the dataset.
-    damages: damaged ranges of files; empty if every checksum matches.
-    """
-
-    path: Path
-    damages: tuple[Damage, ...]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every byte is what was written."""
-        return not self.damages
-
-    def _title(self) -> str:
-        return f"{self.path}: " + ("every checksum matches" if self.is_whole else f"{len(self.damages)} damaged")
-
-    def _parts(self) -> Sequence[Part]:
-        return [Facts([("damaged", str(each)) for each in self.damages])] if self.damages else []
 
 
 def inspect(
@@ -102,18 +78,3 @@ def inspect(
     facts = describe(opened)
     write_page(render_dataset(opened, facts, statistics), path, overwrite=overwrite)
     return Inspected(facts, path)
-
-
-def verify(dataset: Dataset | Path | str, *, progress: Progress = silent) -> Verified:
-    """Read every byte of a dataset from disk and compare it with its checksum.
-
-    dataset: open, or its folder.
-    progress: called with a stage, and what is done of it and in total.
-
-    Raises FormatError if the manifest is invalid.
-
-    >>> diskhop.verify("my-graph").is_whole
-    True
-    """
-    path = dataset.path if isinstance(dataset, Dataset) else Path(dataset)
-    return Verified(path, tuple(find_damages(path, progress)))

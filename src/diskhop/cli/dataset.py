@@ -58,18 +58,27 @@ def inspect(
 
 
 @command("verify")
-def verify_command(dataset: DatasetPath, as_json: Json = False) -> None:
-    """Read every byte of a dataset and compare it with its checksum."""
-    from diskhop.api.dataset import verify
+def verify_command(
+    dataset: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", show_default=False, help="Dataset, derived files, predictions, or RUN folder."
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Compare every byte of a dataset, or of a folder made from it, with its checksum."""
+    from diskhop.api.verify import verify
     from diskhop.ui.progress import stage_progress
 
     with stage_progress(stderr) as progress:
-        damages = verify(dataset, progress=progress).damages
+        verified = verify(dataset, progress=progress)
+    damages = verified.damages
     if as_json:
         print_json({"dataset": str(dataset), "damaged": [str(damage) for damage in damages]})
     for damage in damages:
         stderr.print(str(damage), markup=False)
     if damages:
-        raise FormatError(f"{dataset}: {len(damages)} damaged; import the graph again or copy the dataset again")
+        raise FormatError(f"{dataset}: {len(damages)} damaged; {verified.remedy}")
     if not as_json:
         stdout.print(f"{dataset}: every checksum matches", markup=False)

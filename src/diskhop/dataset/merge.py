@@ -34,6 +34,7 @@ from diskhop.dataset.sort.external_sort import Sorting
 from diskhop.dataset.sort.keys import EdgeShape
 from diskhop.dataset.sort.lists import BLOCK_VALUES
 from diskhop.dataset.sort.plan import limits_within
+from diskhop.dataset.summed_files import FILES, sum_files
 from diskhop.dataset.type_map import MergedEdges, TypeMap
 from diskhop.derived.clean import MERGED_FILE
 from diskhop.derived.make import make_derived, make_once
@@ -101,7 +102,8 @@ def make_merged(dataset: Dataset, spec: MergedSpec, tools: MergeTools) -> None:
             _Merging(dataset, types, tools).write(made, work)
         for name in sizes:
             sync_file(made / name, tools.injector)
-        write_file(made / MERGED_FILE, encode_manifest({"of": spec.key}, VERSION), tools.injector)
+        content = {"of": spec.key, FILES: sum_files(made, sizes)}
+        write_file(made / MERGED_FILE, encode_manifest(content, VERSION), tools.injector)
 
     make_derived(spec.folder(tools.scratch), spec.key, build, tools.injector)
 

@@ -18,6 +18,7 @@ import xxhash
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import ReverseEdges, TopologyFiles
+from diskhop.dataset.summed_files import check_files
 from diskhop.dataset.type_map import MergedEdges, TypeMap, reverse_ends
 from diskhop.derived.clean import MERGED_FILE
 from diskhop.errors import ConfigError, FormatError
@@ -119,6 +120,7 @@ def open_merged(folder: Path, spec: MergedSpec, types: TypeMap) -> TopologyFiles
         path = folder / name
         if not path.exists() or path.stat().st_size != num_bytes:
             raise FormatError(f"{path}: is missing or not {num_bytes} bytes; {_REMEDY}")
+    check_files(folder / MERGED_FILE, content, _REMEDY)
     is_reversed = any(edges.is_reverse for edges in types.edges)
     reverse = ReverseEdges(path=folder / REVERSED, dtype=position_dtype(types)) if is_reversed else None
     return TopologyFiles(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from diskhop.dataset.attribute_info import AttributeInfo
+from diskhop.dataset.damage import Damage, verify_file
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import EdgeSet
 from diskhop.dataset.files import (
-    check_length,
     dataset_files,
     drop_cached_pages,
     read_blocks,
@@ -22,33 +20,14 @@ from diskhop.dataset.files import (
     read_whole,
     require_inside,
 )
-from diskhop.dataset.manifest import CHECKSUMS_NAME, SPLIT_NAMES, FileEntry, content_folder
+from diskhop.dataset.manifest import CHECKSUMS_NAME, SPLIT_NAMES, content_folder
 from diskhop.dataset.node_set import NodeSet
 from diskhop.dataset.statistics.labels import LabelBalance, count_labels
 from diskhop.errors import FormatError, ReadError
-from diskhop.io.checksums import BLOCK_BYTES, BlockHasher, num_blocks
+from diskhop.io.checksums import num_blocks
 from diskhop.runtime.progress import Progress, silent
 
 _MOST_CLASSES_SHOWN = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A damaged range of a file.
-
-    file: path relative to the dataset.
-    offset: first damaged byte.
-    num_bytes: length of the range.
-    reason: how the damage was found.
-    """
-
-    file: str
-    offset: int
-    num_bytes: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: bytes {self.offset} to {self.offset + self.num_bytes}: {self.reason}"
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
@@ -56,8 +35,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
     manifest = read_manifest(Path(path))
     folder = content_folder(Path(path), manifest.generation)
     require_inside(Path(path), folder, manifest)
-    for relative, _ in dataset_files(manifest):
-        drop_cached_pages(folder / relative)
+    drop_cached_pages(folder / CHECKSUMS_NAME)
     try:
         sums = read_whole(folder / CHECKSUMS_NAME, manifest.checksums).view(np.uint64)
     except (FormatError, ReadError):
@@ -72,7 +50,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
         else:
             last_block = first_block + num_blocks(entry.num_bytes)
             wanted = None if sums is None else sums[first_block:last_block]
-            damages += _verify_file(folder, relative, entry, wanted)
+            damages += verify_file(folder, relative, entry, wanted)
             first_block = last_block
         done_bytes += entry.num_bytes
         (progress or silent)("verify", done_bytes, total_bytes)
@@ -108,30 +86,6 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         description["names"] = dict(manifest.names)
     description["files"] = {relative: entry.num_bytes for relative, entry in dataset_files(manifest)}
     return description
-
-
-def _verify_file(folder: Path, relative: str, entry: FileEntry, wanted: NDArray[np.uint64] | None) -> Iterator[Damage]:
-    hasher = BlockHasher()
-    try:
-        check_length(folder / relative, entry.num_bytes)
-        for block in read_blocks(folder / relative, entry.num_bytes):
-            hasher.update(block)
-    except (FormatError, ReadError) as error:
-        yield Damage(relative, 0, entry.num_bytes, str(error).removeprefix(f"{folder / relative}: "))
-        return
-    found = hasher.finish()
-    if f"{found.digest:016x}" == entry.xxh3_64 and wanted is None:
-        return
-    if wanted is None or len(wanted) != len(found.blocks):
-        yield Damage(relative, 0, entry.num_bytes, "does not match its checksum")
-        return
-    bad_blocks = np.flatnonzero(found.blocks != wanted)
-    for number in bad_blocks.tolist():
-        offset = number * BLOCK_BYTES
-        num_bytes = min(BLOCK_BYTES, entry.num_bytes - offset)
-        yield Damage(relative, offset, num_bytes, f"block {number} does not match its checksum")
-    if len(bad_blocks) == 0 and f"{found.digest:016x}" != entry.xxh3_64:
-        yield Damage(relative, 0, entry.num_bytes, "does not match its checksum")
 
 
 def _describe_nodes(nodes: NodeSet) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from diskhop._native import RowReader
@@ -29,6 +28,7 @@ from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.errors import ConfigError, DiskBudgetError
 from diskhop.io.atomic import announce, require_free_space, write_file
 from diskhop.io.streams import SequentialWriter
+from diskhop.io.values import read_values
 from diskhop.pipeline.batch import Pass
 from diskhop.plans import SampledPlan
 from diskhop.policies.segments import choose_segment_size
@@ -48,6 +48,7 @@ from diskhop.stores.packed.layout import (
     STEPS_FILE,
     Layout,
     PackedEpoch,
+    checksum_of,
     encode_layout,
     epoch_file,
     hash_held,
@@ -134,7 +135,7 @@ class LayoutBuilder:
         if not self.has_resident:
             traces = {epoch: self.sample_epoch(epoch) for epoch in self.samples.epochs}
             self._run(_Step(HELD_IDS_FILE, partial(self._choose_resident, traces)), self.folder)
-        resident: NodeIds = np.fromfile(self.folder / HELD_IDS_FILE, "<i8")
+        resident: NodeIds = read_values(self.folder / HELD_IDS_FILE, "<i8")
         self._run(_Step(HELD_FILE, partial(self._copy_resident, resident)), self.folder)
         return resident
 
@@ -315,6 +316,7 @@ class LayoutBuilder:
                     most_own_rows=max(own_rows(self.table, each.num_packed, each.num_shared) for each in source.chunks),
                     num_bytes=path.stat().st_size,
                     bytes_needed=sum(each.num_own * each.row_bytes + each.record_bytes for each in source.chunks),
+                    shared_checksum=checksum_of(path, source.num_shared * self.table.row_bytes),
                 )
             )
             source.close()
@@ -383,12 +385,3 @@ def _in_order(sample: Callable[[int], SampledBatch], num_batches: int, threads: 
         finally:
             for future in ahead:
                 future.cancel()
-
-
-def checksum_of(path: Path) -> int:
-    """Return the xxh3 of a file."""
-    hasher = xxhash.xxh3_64()
-    with path.open("rb") as file:
-        while block := file.read(_COPIED_BYTES):
-            hasher.update(block)
-    return hasher.intdigest()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine, File, StreamClusters
 from diskhop.budget import Budget
 from diskhop.dataset.edge_set import ClusterFiles, TopologyFiles
+from diskhop.dataset.summed_files import FILES, check_files, sum_files
 from diskhop.derived.clean import CLUSTERS_FILE
 from diskhop.derived.make import make_derived
 from diskhop.errors import ConfigError, FormatError
@@ -76,6 +77,7 @@ def open_clusters(folder: Path, spec: ClustersSpec, num_nodes: int) -> ClusterFi
         path = folder / name
         if not path.exists() or path.stat().st_size != 8 * num_values:
             raise FormatError(f"{path}: is missing or not {8 * num_values} bytes; {_REMEDY}")
+    check_files(folder / CLUSTERS_FILE, content, _REMEDY)
     return ClusterFiles(
         nodes_path=folder / _NODES,
         starts_path=folder / _STARTS,
@@ -114,7 +116,8 @@ def make_clusters(
             starts = np.concatenate([[0], np.cumsum(sizes)]).astype("<i8")
             write_file(made / _NODES, nodes.tobytes(), injector)
             write_file(made / _STARTS, starts.tobytes(), injector)
-            content = {"of": spec.key, "inner_share": inner_share, "most_nodes": int(sizes.max(initial=0))}
+            facts = {"inner_share": inner_share, "most_nodes": int(sizes.max(initial=0))}
+            content = {"of": spec.key, **facts, FILES: sum_files(made, (_NODES, _STARTS))}
             write_file(made / CLUSTERS_FILE, encode_manifest(content, VERSION), injector)
 
         make_derived(folder, spec.key, build, injector)

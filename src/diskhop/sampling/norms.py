@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from diskhop.budget import Budget
 from diskhop.dataset.attribute_info import AttributeInfo
 from diskhop.dataset.attribute_set import StoredColumn
+from diskhop.dataset.summed_files import FILES, check_files, sum_files
 from diskhop.derived.clean import NORMS_FILE
 from diskhop.derived.make import make_derived
 from diskhop.errors import FormatError
@@ -102,6 +103,7 @@ def open_norms(folder: Path, spec: NormsSpec, num_nodes: int, num_edges: int) ->
             raise FormatError(f"{path}: is missing or not {4 * num_rows} bytes; {_REMEDY}")
         table = Table(path=path, num_rows=num_rows, row_bytes=4, row_stride=4)
         columns.append(StoredColumn(table=table, relative=path.name, dtype=np.dtype("<f4"), info=_FLOAT))
+    check_files(folder / NORMS_FILE, content, _REMEDY)
     return Norms(columns[0], columns[1], int(content["batches"]), lock)
 
 
@@ -159,7 +161,8 @@ class _Counting:
         norms = np.maximum(self._of_nodes, 1).astype("<f4")
         np.divide(np.float32(self._num_batches / max(1, num_nodes)), norms, out=norms)
         write_file(folder / f"{_NODES}.bin", norms.tobytes(), injector)
-        content = {"of": self._spec.to_dict(), "batches": self._num_batches}
+        files = sum_files(folder, (f"{_NODES}.bin", f"{_EDGES}.bin"))
+        content = {"of": self._spec.to_dict(), "batches": self._num_batches, FILES: files}
         write_file(folder / NORMS_FILE, encode_manifest(content, VERSION), injector)
 
     def _count(self, first: int, end: int) -> NDArray[np.uint32]:

@@ -20,6 +20,7 @@ from diskhop.dataset.attribute_set import StoredColumn
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import ColumnFile, TopologyFiles
 from diskhop.dataset.merge import MergeTools
+from diskhop.dataset.summed_files import FILES, check_files, sum_files
 from diskhop.dataset.type_map import TypeMap
 from diskhop.derived.clean import MERGED_FILE
 from diskhop.derived.make import make_derived, make_once
@@ -78,12 +79,15 @@ def find_merged_column(dataset: Dataset, files: TopologyFiles, wanted: ColumnUse
         ):
             for block in _blocks(merged, files, types, _FILLED[wanted.use]):
                 file.write(block.tobytes())
-        write_file(made / MERGED_FILE, encode_manifest({"of": key}, _VERSION), tools.injector)
+        content = {"of": key, FILES: sum_files(made, (_VALUES,))}
+        write_file(made / MERGED_FILE, encode_manifest(content, _VERSION), tools.injector)
 
     make_once(folder, lambda: make_derived(folder, key, build, tools.injector), tools.progress)
     lock = keep_directory(folder)
-    if read_manifest(folder / MERGED_FILE, _VERSION, f"merged {wanted.use}", _REMEDY).get("of") != key:
+    content = read_manifest(folder / MERGED_FILE, _VERSION, f"merged {wanted.use}", _REMEDY)
+    if content.get("of") != key:
         raise FormatError(f"{folder}: has another column than its name says; {_REMEDY}")
+    check_files(folder / MERGED_FILE, content, _REMEDY)
     return ColumnFile(
         use=wanted.use,
         name=wanted.name,

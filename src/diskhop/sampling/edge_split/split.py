@@ -27,6 +27,7 @@ from diskhop.dataset.edge_lists import EdgeLists, MappedLists
 from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.dataset.files import SMALL_FILE_BYTES, check_length, map_array, read_whole
 from diskhop.dataset.manifest import FileEntry
+from diskhop.dataset.summed_files import read_entries
 from diskhop.dataset.type_map import TypeMap
 from diskhop.derived.clean import SPLIT_FILE
 from diskhop.derived.make import make_once
@@ -34,6 +35,7 @@ from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError, FormatError, ReadError
 from diskhop.io.atomic import Injector, destination_errors, remove_tree
 from diskhop.io.locks import SharedLock, keep_directory
+from diskhop.io.manifests import read_manifest
 from diskhop.protocols import NodeIds
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
@@ -51,6 +53,7 @@ from diskhop.sampling.edge_split.rules import (
 )
 from diskhop.sampling.edge_split.target import SplitTarget
 from diskhop.sampling.edge_split.write import (
+    VERSION,
     WriteFiles,
     graph_file,
     graphs_of,
@@ -62,6 +65,7 @@ from diskhop.sampling.edge_split.write import (
 from diskhop.sampling.edge_split.write_typed import MERGED, typed_writing_bytes, write_typed_files
 
 _VERSION = 1
+_REMEDY = "remove its folder, and it is written again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -275,15 +279,8 @@ def _check_length(path: Path, entry: FileEntry) -> None:
 
 def _read_manifest(path: Path) -> tuple[dict[str, FileEntry], dict[str, list[int]]]:
     """Return the files, and the edges of each type by graph, which a graph without types does not have."""
-    try:
-        content = json.loads(path.read_bytes())
-        entries = content["files"].items()
-        files = {name: FileEntry(num_bytes=each["bytes"], xxh3_64=each["xxh3_64"]) for name, each in entries}
-        return files, content.get("edges_by_type", {})
-    except OSError as error:
-        raise ReadError(f"{path}: cannot be read: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: is damaged: {error!r}") from error
+    content = read_manifest(path, VERSION, "a split of edges", _REMEDY)
+    return read_entries(path, content, _REMEDY), content.get("edges_by_type", {})
 
 
 def _draw_key(number: int) -> int:

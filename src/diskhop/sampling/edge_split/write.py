@@ -6,7 +6,6 @@ RandomLinkSplit. A graph is lists without the other edges, with their weights, i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +21,13 @@ from diskhop.derived.clean import SPLIT_FILE
 from diskhop.io.atomic import Injector, destination_errors, make_directories, sync_file, write_file
 from diskhop.io.checksums import BlockHasher
 from diskhop.io.destinations import FolderKind, StagedDirectory
+from diskhop.io.manifests import encode_manifest
 from diskhop.runtime.progress import Progress
 from diskhop.sampling.edge_split.blocks import EdgeBlock, block_bytes, read_edges
 from diskhop.sampling.edge_split.rules import PARTS, TEST, TRAIN, VALID, EdgeCounts, SplitRule, is_positive
 
+# Of split.json; version 1 had no checksum.
+VERSION = 2
 # Graphs by name, with the parts of the split that messages use.
 GRAPHS: Mapping[str, tuple[int, ...]] = {"train": (TRAIN,), "test": (TRAIN, VALID)}
 FOLDER_KIND = FolderKind("a split of edges", SPLIT_FILE, (SPLIT_FILE, "*.bin", *GRAPHS))
@@ -69,7 +71,7 @@ def write_split(
         for name in files:
             sync_file(staged.path / name, injector)
         manifest = {**facts, **found, "files": {name: entry.to_json() for name, entry in files.items()}}
-        write_file(staged.path / SPLIT_FILE, (json.dumps(manifest, indent=1) + "\n").encode(), injector)
+        write_file(staged.path / SPLIT_FILE, encode_manifest(manifest, VERSION), injector)
         staged.publish()
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import xxhash
 
 from diskhop.batches.trace import TraceSettings, settings_as_json
+from diskhop.dataset.files import read_blocks
 from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.errors import FormatError, ReadError
 from diskhop.io.manifests import encode_manifest, read_manifest
@@ -43,6 +44,8 @@ class PackedEpoch:
     most_own_rows: rows of the buffer that a batch takes at most.
     num_bytes: bytes of the file.
     bytes_needed: bytes of rows that are not resident, and of blocks.
+    shared_checksum: xxh3 of the rows that batches share, which `diskhop verify` compares: a batch reads some of them.
+        None for layouts of earlier versions.
     """
 
     epoch: int
@@ -52,6 +55,7 @@ class PackedEpoch:
     most_own_rows: int
     num_bytes: int
     bytes_needed: int
+    shared_checksum: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +104,14 @@ class Layout:
                 f"{self.path / LAYOUT_FILE}: has rows of {self.row_bytes} bytes, not {table.row_bytes}; {_REMEDY}"
             )
         for epoch in self.epochs:
-            file = self.epoch_path(epoch.epoch)
-            num_bytes = file.stat().st_size if file.exists() else 0
-            if num_bytes != epoch.num_bytes:
-                raise FormatError(f"{file}: has {num_bytes} bytes, not {epoch.num_bytes}; {_REMEDY}")
+            self.check_epoch(epoch)
+
+    def check_epoch(self, epoch: PackedEpoch) -> None:
+        """Raise FormatError for a file of another length."""
+        file = self.epoch_path(epoch.epoch)
+        num_bytes = file.stat().st_size if file.exists() else 0
+        if num_bytes != epoch.num_bytes:
+            raise FormatError(f"{file}: has {num_bytes} bytes, not {epoch.num_bytes}; {_REMEDY}")
 
     def find_epoch(self, settings: TraceSettings) -> PackedEpoch | None:
         """Return the epoch with these batches; None if it is not here."""
@@ -168,6 +176,14 @@ def hash_held(ids: NodeIds) -> str:
     return f"{xxhash.xxh3_64_intdigest(np.ascontiguousarray(ids, '<i8').data):016x}"
 
 
+def checksum_of(path: Path, num_bytes: int | None = None) -> int:
+    """Return the xxh3 of the first bytes of a file, by default of all. Raises ReadError."""
+    hasher = xxhash.xxh3_64()
+    for block in read_blocks(path, num_bytes):
+        hasher.update(block.data)
+    return hasher.intdigest()
+
+
 def samples_of(settings: TraceSettings) -> dict[str, Any]:
     """Return the settings of batches, except for the epoch."""
     return {name: value for name, value in settings_as_json(settings).items() if name not in _OF_AN_EPOCH}
@@ -206,7 +222,9 @@ def _read_whole(path: Path, num_bytes: int, out: Bytes | None = None) -> Bytes:
                 raise FormatError(f"{path}: has another length than {num_bytes} bytes; {_REMEDY}")
             done = 0
             while done < num_bytes:
-                done += file.readinto(out[done:].data) or 0
+                if not (got := file.readinto(out[done:].data)):
+                    raise FormatError(f"{path}: became shorter while it was read; {_REMEDY}")
+                done += got
     except OSError as error:
         raise ReadError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from error
     return out
