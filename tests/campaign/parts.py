@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.campaign import kills, ranks
+from tests.campaign import allocations, calls, disks, flips, kills, ranks
 from tests.campaign.cases import Case
 
 PARTS: dict[str, Sequence[Case]] = {
     "kills": kills.CASES,
     "ranks": ranks.CASES,
+    "flips": flips.CASES,
+    "calls": calls.CASES,
+    "allocations": allocations.CASES,
+    "disks": disks.CASES,
 }
