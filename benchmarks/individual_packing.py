@@ -28,12 +28,13 @@ from diskhop.io.atomic import destination_errors
 from diskhop.io.checksums import digest_bytes
 from diskhop.io.engine import open_engine
 from diskhop.io.streams import in_pieces
-from diskhop.pipeline.pack_steps import checksum_of, lay_out_chunks
+from diskhop.pipeline.pack_steps import lay_out_chunks
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import Purpose, neighbor_spec
 from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import open_topology
 from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, encode_head
+from diskhop.stores.packed.layout import checksum_of
 from diskhop.stores.packed.packer import Packer
 from diskhop.stores.packed.resident import hold_listed
 from diskhop.stores.packed.segments import SharedRows

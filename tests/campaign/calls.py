@@ -83,8 +83,8 @@ def _arm(server: Server, engine: str, kind: str, nth: int) -> None:
 
 def _inject(rule: Any, nth: int) -> FaultInjector:
     """Have every engine of this process fail at the nth operation; 0: only count."""
-    injector = FaultInjector([FaultRule(rule, _COUNTED.get(rule, "all"), nth)] if nth else [])  # type: ignore[arg-type]
-    engines = import_module("diskhop.io.engine")
+    injector = FaultInjector([FaultRule(rule, _COUNTED.get(rule, "all"), nth)] if nth else [])
+    engines: Any = import_module("diskhop.io.engine")
     plain = engines.Engine
     engines.Engine = lambda name, depth, given=None: plain(name, depth, given or injector)
     return injector

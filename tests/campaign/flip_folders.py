@@ -184,7 +184,8 @@ def temporary_arrays(folder: Path) -> Flippable:
 
 def traces(folder: Path) -> Flippable:
     # Its module has its dataset, which other tests do not need.
-    from tests.unit.test_trace import large_batch, open_trace, small_batch
+    from tests.unit.batches import large_batch, small_batch
+    from tests.unit.test_trace import open_trace
     from tests.unit.test_trace import write as write_trace
 
     path = folder / "trace.bin"

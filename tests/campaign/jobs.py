@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,7 +57,14 @@ def _source(inputs: Path) -> None:
 
 def _trained(inputs: Path) -> None:
     _small(inputs)
-    options = {"hidden": 8, "fanout": (2, 2), "batch_size": 40, "epochs": 1, "memory": "100MB", "threads": 1}
+    options: dict[str, Any] = {
+        "hidden": 8,
+        "fanout": (2, 2),
+        "batch_size": 40,
+        "epochs": 1,
+        "memory": "100MB",
+        "threads": 1,
+    }
     train(inputs / "graph", **options, evaluate=False, out=inputs / "run")
 
 
