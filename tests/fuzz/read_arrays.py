@@ -7,8 +7,10 @@ import itertools
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.npy import archive_arrays, archive_text, file_array
@@ -32,7 +34,11 @@ def read(content: bytes, folder: Path) -> None:
 
 def seeds(folder: Path) -> Sequence[bytes]:
     made = []
-    arrays = {"edge_index": np.arange(8).reshape(2, 4), "x": np.ones((3, 2), np.float32), "text": np.array("name")}
+    arrays: dict[str, NDArray[Any]] = {
+        "edge_index": np.arange(8).reshape(2, 4),
+        "x": np.ones((3, 2), np.float32),
+        "text": np.array("name"),
+    }
     for compression in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", compression) as archive:

@@ -118,7 +118,8 @@ def _has_atheris() -> bool:
 
 def _run_all(names: Sequence[str], arguments: argparse.Namespace) -> int:
     """Run each target in a process of its own, some at a time. Return the number of those with findings."""
-    waiting, running, num_failed = list(names), [], 0
+    waiting, num_failed = list(names), 0
+    running: list[tuple[str, subprocess.Popen[bytes]]] = []
     while waiting or running:
         while waiting and len(running) < arguments.jobs:
             name = waiting.pop(0)
