@@ -193,7 +193,7 @@ def test_a_store_out_of_core_holds_what_it_reserved(
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("memory_bytes", [195_000_000, 230_000_000])
+@pytest.mark.parametrize("memory_bytes", [200_000_000, 230_000_000])
 def test_rows_read_where_they_are_take_no_more_than_their_buffer(
     measuring: subprocess.Popen[str], dataset: Dataset, memory_bytes: int
 ) -> None:

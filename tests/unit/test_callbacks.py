@@ -167,9 +167,9 @@ def test_every_callback_hears_of_the_error_that_the_caller_gets(
     resolved = Resolved(Options(), [], None)
     dataset = SimpleNamespace(path="graph")
     monkeypatch.setattr(start, "find_run_source", lambda *_args, **_options: RunSource(dataset, {}))  # type: ignore[arg-type]
-    monkeypatch.setattr(start, "_resolve", lambda *_: resolved)
+    monkeypatch.setattr(start, "_complete", lambda *_: (resolved, None))
     monkeypatch.setattr(start, "require_same_dataset", lambda *_: None)
-    monkeypatch.setattr(start, "kind_of", lambda _: SimpleNamespace(run=run, name="node", try_steps=None))
+    monkeypatch.setattr(start, "kind_of", lambda _: SimpleNamespace(run=run, name="node"))
     callbacks = [Broken(*methods), Broken()]
     with pytest.raises(ValueError, match=message) as told:
         start.train("graph", callbacks=callbacks)

@@ -143,6 +143,8 @@ class _Call:
         """Predict and publish."""
         dataset = self.classifier.open_dataset(given)
         self.classifier.require_fit(dataset)
+        # A wrong --executor or --workers is refused before anything is measured.
+        self.place.open(self._threads, 0, open_engine(self.config.engine).engine)
         memory = fit_prediction(self.classifier, self.config, dataset, self._threads, self.place.processes)
         with memory.explained():
             return self._run(dataset, memory, overwrite=overwrite, resume=resume)
