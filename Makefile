@@ -69,7 +69,7 @@ test-all: $(STAMP) ## every test, the slow ones, the shared cases, the thread sa
 
 # What is done stays in the file: the same command continues where it was stopped.
 campaign: $(STAMP) ## the fault campaign at full count, hours long; figures in docs/reliability.md
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.campaign --results campaign.json
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.campaign --results docs/campaign.json
 
 demo: $(STAMP) ## make a graph with 1 GB of features and train on it from disk
 	$(BIN)/python examples/demo.py
