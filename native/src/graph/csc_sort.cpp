@@ -206,13 +206,13 @@ class Spilled final : public SpilledEdges {
   void visit_keys(std::size_t bucket, std::span<const std::byte> content, const Each& each) const {
     const std::size_t stored_bytes = stored_bytes_[bucket];
     const Key start = from_words<Key>(starts_[bucket]);
-    const auto width = static_cast<Key>(last_of(bucket) - start);
+    const Key last = last_of(bucket);
     std::array<Key, 512> keys;
     while (!content.empty()) {
       const std::span<Key> some(keys.data(), std::min(content.size() / stored_bytes, keys.size()));
       load_keys<Key>(content.data(), stored_bytes_[bucket], start, some);
       bool are_inside = true;
-      for (const Key key : some) are_inside &= static_cast<Key>(key - start) <= width;
+      for (const Key key : some) are_inside &= key >= start && key <= last;
       if (!are_inside)
         throw DamagedFileError("a spill of edges has one that is not of its bucket, or not of the graph");
       for (const Key key : some) each(key);

@@ -56,7 +56,8 @@ template <typename Measure>
     std::uint64_t sum = 0;
     std::uint64_t count = 0;
     for (std::size_t node = 0; node + 1 < indptr.size(); ++node) {
-      const auto size = static_cast<std::uint64_t>(indptr[node + 1] - indptr[node] + 1);
+      // Unsigned: the difference of damaged starts, which are refused where a list is read, may be too large.
+      const auto size = static_cast<std::uint64_t>(indptr[node + 1]) - static_cast<std::uint64_t>(indptr[node]) + 1;
       const bool is_counted = is_small(static_cast<double>(size));
       sum += is_counted ? size : 0;
       count += is_counted ? 1 : 0;
