@@ -206,7 +206,7 @@ class Spilled final : public SpilledEdges {
   void visit_keys(std::size_t bucket, std::span<const std::byte> content, const Each& each) const {
     const std::size_t stored_bytes = stored_bytes_[bucket];
     const Key start = from_words<Key>(starts_[bucket]);
-    const Key last = last_of(bucket);
+    const Key last = std::min(last_of(bucket), last_key<Key>(layout_));
     std::array<Key, 512> keys;
     while (!content.empty()) {
       const std::span<Key> some(keys.data(), std::min(content.size() / stored_bytes, keys.size()));
