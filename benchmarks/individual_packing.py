@@ -24,6 +24,7 @@ from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter, hash_
 from diskhop.budget import Budget
 from diskhop.counters import PackingCounts
 from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.files import checksum_of
 from diskhop.io.atomic import destination_errors
 from diskhop.io.checksums import digest_bytes
 from diskhop.io.engine import open_engine
@@ -34,7 +35,6 @@ from diskhop.protocols import Purpose, neighbor_spec
 from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import open_topology
 from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, encode_head
-from diskhop.stores.packed.layout import checksum_of
 from diskhop.stores.packed.packer import Packer
 from diskhop.stores.packed.resident import hold_listed
 from diskhop.stores.packed.segments import SharedRows

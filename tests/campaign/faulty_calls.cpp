@@ -179,7 +179,7 @@ void* allocate_or_throw(std::size_t num_bytes, std::size_t alignment, std::uintp
 
 }  // namespace
 
-// The address of the caller, which is told apart by library.
+// The address of the caller, which says what library it is in.
 #define CALLER reinterpret_cast<std::uintptr_t>(__builtin_return_address(0))
 
 extern "C" {

@@ -68,11 +68,11 @@ def _later(module: str, name: str) -> Callable[[Path, Progress], Sequence[Damage
     return find
 
 
-def _summed(manifest: str, version: int, what: str) -> _Kind:
-    """Return a kind of derived folder whose manifest lists its files."""
+def _summed(manifest: str, module: str, what: str) -> _Kind:
+    """Return a kind of derived folder whose manifest lists its files. module: has its VERSION."""
 
     def find(path: Path, progress: Progress) -> Sequence[Damage]:
-        content = read_manifest(path / manifest, version, what, _AGAIN)
+        content = read_manifest(path / manifest, import_module(module).VERSION, what, _AGAIN)
         return list(verify_files(path / manifest, content, _AGAIN, progress))
 
     return _Kind(find, _AGAIN)
@@ -84,10 +84,10 @@ _KINDS = {
     TABLES_FILE: _Kind(_later("diskhop.hops.verify", "verify_tables"), "run 'diskhop propagate' again"),
     LAYOUT_FILE: _Kind(_later("diskhop.stores.packed.verify", "verify_layout"), "run 'diskhop pack' again"),
     PREDICTIONS_FILE: _Kind(_later("diskhop.predicting.verify", "verify_predictions"), "run 'diskhop predict' again"),
-    NORMS_FILE: _summed(NORMS_FILE, 1, "norms of GraphSAINT"),
-    CLUSTERS_FILE: _summed(CLUSTERS_FILE, 1, "clusters of nodes"),
-    MERGED_FILE: _summed(MERGED_FILE, 1, "merged lists or columns"),
-    SPLIT_FILE: _summed(SPLIT_FILE, 2, "a split of edges"),
+    NORMS_FILE: _summed(NORMS_FILE, "diskhop.sampling.norms", "norms of GraphSAINT"),
+    CLUSTERS_FILE: _summed(CLUSTERS_FILE, "diskhop.sampling.clusters", "clusters of nodes"),
+    MERGED_FILE: _summed(MERGED_FILE, "diskhop.dataset.merged", "merged lists or columns"),
+    SPLIT_FILE: _summed(SPLIT_FILE, "diskhop.sampling.edge_split.write", "a split of edges"),
     CONFIG_FILE: _Kind(_later("diskhop.runs.verify", "verify_run"), "copy the run again, or train again"),
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from diskhop.dataset.manifest import CHECKSUMS_NAME, MANIFEST_NAME, MOST_MANIFEST_BYTES, FileEntry, Manifest
@@ -162,6 +163,14 @@ def read_blocks(path: Path, num_bytes: int | None = None) -> Iterator[NDArray[np
                     return
     except OSError as error:
         raise _read_error(path, error) from error
+
+
+def checksum_of(path: Path, num_bytes: int | None = None) -> int:
+    """Return the xxh3_64 of the first bytes of a file, by default of all. Raises ReadError."""
+    hasher = xxhash.xxh3_64()
+    for block in read_blocks(path, num_bytes):
+        hasher.update(block.data)
+    return hasher.intdigest()
 
 
 def map_array(path: Path, dtype: Any, count: int) -> NDArray[Any]:

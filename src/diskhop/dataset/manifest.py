@@ -10,12 +10,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from diskhop.dataset.adj_info import AdjInfo
 from diskhop.dataset.attribute_info import AttributeInfo, attributes_json
 from diskhop.dataset.encoding import row_bytes
-from diskhop.io.checksums import digest_bytes
+from diskhop.io.checksums import FileSums, digest_bytes
 
 # The types of a graph with one node type and one edge type.
 NODE = "node"
@@ -47,6 +47,11 @@ class FileEntry:
 
     num_bytes: int
     xxh3_64: str
+
+    @classmethod
+    def of(cls, sums: FileSums) -> Self:
+        """Return the entry of a file with these checksums."""
+        return cls(num_bytes=sums.num_bytes, xxh3_64=f"{sums.digest:016x}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document of the manifest."""

@@ -25,7 +25,7 @@ from diskhop.errors import ConfigError, FormatError
 from diskhop.io.locks import keep_directory
 from diskhop.io.manifests import read_manifest
 
-VERSION = 1
+VERSION = 2
 _WHAT, _REMEDY = "merged lists", "remove the folder, and it is made again"
 INDPTR, INDICES, REVERSED = "indptr.bin", "indices.bin", "reversed.bin"
 

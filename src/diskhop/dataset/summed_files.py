@@ -26,11 +26,11 @@ def sum_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def read_entries(manifest: Path, content: Mapping[str, Any], remedy: str) -> dict[str, FileEntry]:
-    """Return the entries of a manifest; none if an earlier version wrote it. Raises FormatError for invalid ones."""
+    """Return the entries of a manifest. Raises FormatError for missing or invalid ones."""
     try:
         entries = {
             _inside(name): FileEntry(num_bytes=int(each["bytes"]), xxh3_64=str(each["xxh3_64"]))
-            for name, each in content.get(FILES, {}).items()
+            for name, each in content[FILES].items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{manifest}: has an invalid list of files ({error!r}); {remedy}") from error
@@ -51,8 +51,6 @@ def verify_files(
 ) -> Iterator[Damage]:
     """Read all files that a manifest lists, and yield those that are damaged. Raises FormatError."""
     entries = read_entries(manifest, content, remedy)
-    if not entries:
-        raise FormatError(f"{manifest}: an earlier version made the folder, without checksums; {remedy}")
     total_bytes, done_bytes = sum(entry.num_bytes for entry in entries.values()), 0
     for name, entry in entries.items():
         yield from verify_file(manifest.parent, name, entry)
@@ -64,8 +62,7 @@ def _sum_file(path: Path) -> FileEntry:
     hasher = BlockHasher()
     for block in read_blocks(path):
         hasher.update(block)
-    sums = hasher.finish()
-    return FileEntry(num_bytes=sums.num_bytes, xxh3_64=f"{sums.digest:016x}")
+    return FileEntry.of(hasher.finish())
 
 
 def _inside(name: str) -> str:

@@ -24,6 +24,7 @@ from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter
 from diskhop.budget import Budget, format_bytes
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.files import checksum_of
 from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.errors import ConfigError, DiskBudgetError
 from diskhop.io.atomic import announce, require_free_space, write_file
@@ -48,7 +49,6 @@ from diskhop.stores.packed.layout import (
     STEPS_FILE,
     Layout,
     PackedEpoch,
-    checksum_of,
     encode_layout,
     epoch_file,
     hash_held,

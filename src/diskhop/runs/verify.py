@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import xxhash
 from torch import Tensor
 
 from diskhop._native import BufferPool
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import load_config
 from diskhop.dataset.damage import MISMATCH, Damage
-from diskhop.dataset.files import drop_cached_pages, read_blocks
+from diskhop.dataset.files import checksum_of, drop_cached_pages
 from diskhop.embedding.partitions.layout import ROWS_STEP, PartitionLayout
 from diskhop.embedding.partitions.loaded import LoadedPartition
 from diskhop.embedding.partitions.store import PartitionStore
@@ -57,15 +56,13 @@ def _verify_learned(run: Path, tensors: dict[str, Tensor]) -> Iterator[Damage]:
         file = version_path(run / LEARNED_FOLDER, node_type, number)
         if number == 0:  # initial rows are drawn again
             continue
-        hasher = xxhash.xxh3_64()
         try:
             drop_cached_pages(file)
-            for block in read_blocks(file):
-                hasher.update(block.data)
+            found = checksum_of(file)
         except ReadError as error:
             yield Damage(f"{LEARNED_FOLDER}/{file.name}", 0, 0, str(error).removeprefix(f"{file}: "))
             continue
-        if hasher.intdigest() != checksum % (1 << 64):
+        if found != checksum % (1 << 64):
             yield Damage(f"{LEARNED_FOLDER}/{file.name}", 0, file.stat().st_size, MISMATCH)
 
 

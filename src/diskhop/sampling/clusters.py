@@ -30,7 +30,7 @@ from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
 from diskhop.sampling.topology import index_dtype_of, open_indptr
 
-VERSION = 1
+VERSION = 2
 # A cluster may have this share of nodes more than the mean.
 SLACK = 0.1
 PASSES = 5

@@ -36,7 +36,7 @@ from diskhop.runtime.blocks import map_in_order, row_ranges
 from diskhop.runtime.progress import Progress, silent
 from diskhop.sampling.cached_topology import AnyTopology
 
-VERSION = 1
+VERSION = 2
 _WHAT, _REMEDY = "norms of GraphSAINT", "remove the folder, and it is made again"
 _NODES, _EDGES = "node_norm", "edge_norm"
 _FLOAT = AttributeInfo(dtype="float32")

@@ -20,6 +20,7 @@ from diskhop.dataset.attribute_set import StoredColumn
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import ColumnFile, TopologyFiles
 from diskhop.dataset.merge import MergeTools
+from diskhop.dataset.merged import VERSION
 from diskhop.dataset.summed_files import FILES, check_files, sum_files
 from diskhop.dataset.type_map import TypeMap
 from diskhop.derived.clean import MERGED_FILE
@@ -32,7 +33,6 @@ from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.tasks import WorkFolder
 from diskhop.sampling.columns import TIMES, WEIGHTS, ColumnUse, is_readable, number_column
 
-_VERSION = 1
 _VALUES = "values.bin"
 _REMEDY = "remove the folder, and it is made again"
 _BLOCK = 1 << 18
@@ -80,11 +80,11 @@ def find_merged_column(dataset: Dataset, files: TopologyFiles, wanted: ColumnUse
             for block in _blocks(merged, files, types, _FILLED[wanted.use]):
                 file.write(block.tobytes())
         content = {"of": key, FILES: sum_files(made, (_VALUES,))}
-        write_file(made / MERGED_FILE, encode_manifest(content, _VERSION), tools.injector)
+        write_file(made / MERGED_FILE, encode_manifest(content, VERSION), tools.injector)
 
     make_once(folder, lambda: make_derived(folder, key, build, tools.injector), tools.progress)
     lock = keep_directory(folder)
-    content = read_manifest(folder / MERGED_FILE, _VERSION, f"merged {wanted.use}", _REMEDY)
+    content = read_manifest(folder / MERGED_FILE, VERSION, f"merged {wanted.use}", _REMEDY)
     if content.get("of") != key:
         raise FormatError(f"{folder}: has another column than its name says; {_REMEDY}")
     check_files(folder / MERGED_FILE, content, _REMEDY)

@@ -94,11 +94,11 @@ class DatasetFiles:
     def write_checksums(self) -> FileEntry:
         """Write the block checksums of all files: uint64 each, files in the order of their paths."""
         self.write(CHECKSUMS_NAME, [self._sums[path].blocks for path in sorted(self._sums)])
-        return _entry(self._sums.pop(CHECKSUMS_NAME))
+        return FileEntry.of(self._sums.pop(CHECKSUMS_NAME))
 
     def entries(self) -> dict[str, FileEntry]:
         """Return the manifest entries of all files."""
-        return {path: _entry(self._sums[path]) for path in sorted(self._sums)}
+        return {path: FileEntry.of(self._sums[path]) for path in sorted(self._sums)}
 
     def _make_folder(self, relative: str) -> Path:
         path = self.folder / relative
@@ -125,7 +125,3 @@ class DatasetFile:
     def sums(self) -> FileSums:
         """Return the checksums; nothing may be appended afterwards."""
         return self._hasher.finish()
-
-
-def _entry(sums: FileSums) -> FileEntry:
-    return FileEntry(num_bytes=sums.num_bytes, xxh3_64=f"{sums.digest:016x}")

@@ -148,8 +148,7 @@ class _HashedFile:
     def close(self) -> FileEntry:
         """Return length and checksum of the file."""
         self._file.close()
-        sums = self._hasher.finish()
-        return FileEntry(num_bytes=sums.num_bytes, xxh3_64=f"{sums.digest:016x}")
+        return FileEntry.of(self._hasher.finish())
 
 
 class _GraphWriter:

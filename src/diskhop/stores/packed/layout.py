@@ -20,14 +20,13 @@ import numpy as np
 import xxhash
 
 from diskhop.batches.trace import TraceSettings, settings_as_json
-from diskhop.dataset.files import read_blocks
 from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.errors import FormatError, ReadError
 from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.protocols import Bytes, NodeIds, Table
 from diskhop.stores.packed.pack_file import PackFile, open_pack_file, settings_of
 
-VERSION = 1
+VERSION = 2
 HELD_IDS_FILE, HELD_FILE, STEPS_FILE = "held_ids.bin", "held.bin", "took.json"
 _REMEDY = "remove its folder and pack again"
 # Settings that differ from epoch to epoch.
@@ -45,7 +44,6 @@ class PackedEpoch:
     num_bytes: bytes of the file.
     bytes_needed: bytes of rows that are not resident, and of blocks.
     shared_checksum: xxh3 of the rows that batches share, which `diskhop verify` compares: a batch reads some of them.
-        None for layouts of earlier versions.
     """
 
     epoch: int
@@ -55,7 +53,7 @@ class PackedEpoch:
     most_own_rows: int
     num_bytes: int
     bytes_needed: int
-    shared_checksum: int | None = None
+    shared_checksum: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,14 +172,6 @@ def epoch_file(epoch: int) -> str:
 def hash_held(ids: NodeIds) -> str:
     """Return the xxh3 of ids as 16 hex digits."""
     return f"{xxhash.xxh3_64_intdigest(np.ascontiguousarray(ids, '<i8').data):016x}"
-
-
-def checksum_of(path: Path, num_bytes: int | None = None) -> int:
-    """Return the xxh3 of the first bytes of a file, by default of all. Raises ReadError."""
-    hasher = xxhash.xxh3_64()
-    for block in read_blocks(path, num_bytes):
-        hasher.update(block.data)
-    return hasher.intdigest()
 
 
 def samples_of(settings: TraceSettings) -> dict[str, Any]:

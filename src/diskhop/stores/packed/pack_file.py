@@ -98,6 +98,11 @@ def encode_end(chunks: Sequence[Chunk], num_shared: int, settings: Mapping[str, 
     return end
 
 
+def list_bytes(num_chunks: int) -> int:
+    """Bytes of the list of chunks, without what fills its last block."""
+    return 7 * 8 * num_chunks
+
+
 def settings_of(settings: TraceSettings, resident_hash: str) -> dict[str, object]:
     """Return the settings that the chunks of a file depend on: the batches, and the resident rows."""
     return {**settings_as_json(settings), "rows in memory": resident_hash}
@@ -118,7 +123,7 @@ def open_pack_file(path: Path, settings: Mapping[str, object]) -> PackFile:
                 raise FormatError(f"{path}: its last block is not that of packed batches, version {VERSION}; {_REMEDY}")
             stored = _parse_settings(path, last[_LAST.size : _LAST.size + text_bytes].tobytes())
             require_same_settings(path, stored, settings, "packed batches")
-            listed_bytes = 7 * 8 * num_chunks
+            listed_bytes = list_bytes(num_chunks)
             if aligned(listed_bytes) > num_bytes - BLOCK_BYTES:
                 raise FormatError(f"{path}: damaged: it is too short for its {num_chunks} batches; {_REMEDY}")
             file.seek(num_bytes - BLOCK_BYTES - aligned(listed_bytes))

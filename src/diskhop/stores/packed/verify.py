@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from diskhop.dataset.damage import MISMATCH, Damage
-from diskhop.dataset.files import drop_cached_pages
+from diskhop.dataset.files import checksum_of, drop_cached_pages
 from diskhop.errors import FormatError, ReadError
 from diskhop.io.values import read_values
 from diskhop.runtime.progress import Progress, silent
 from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, aligned, check_bytes, check_head
-from diskhop.stores.packed.layout import HELD_FILE, Layout, PackedEpoch, checksum_of, epoch_file, read_layout
-from diskhop.stores.packed.pack_file import PackFile, open_pack_file
+from diskhop.stores.packed.layout import HELD_FILE, Layout, PackedEpoch, epoch_file, read_layout
+from diskhop.stores.packed.pack_file import list_bytes, open_pack_file
 
 _SHARED = "the rows that batches share do not match their checksum"
 _BETWEEN = "is not zeros, where nothing is stored"
@@ -57,19 +57,15 @@ def _verify_epoch(layout: Layout, epoch: PackedEpoch) -> Iterator[Damage]:
         return
     try:
         shared_bytes = source.num_shared * layout.row_bytes
-        if epoch.shared_checksum not in (None, checksum_of(path, shared_bytes)):
+        if checksum_of(path, shared_bytes) != epoch.shared_checksum:
             yield Damage(name, 0, shared_bytes, _SHARED)
         yield from _verify_zeros(path, shared_bytes, aligned(shared_bytes))
         for chunk in source.chunks:
             yield from _verify_chunk(path, chunk)
         end = max((chunk.end for chunk in source.chunks), default=aligned(shared_bytes))
-        yield from _verify_zeros(path, end + _listed_bytes(source), epoch.num_bytes - BLOCK_BYTES)
+        yield from _verify_zeros(path, end + list_bytes(len(source.chunks)), epoch.num_bytes - BLOCK_BYTES)
     finally:
         source.close()
-
-
-def _listed_bytes(source: PackFile) -> int:
-    return 7 * 8 * len(source.chunks)
 
 
 def _verify_chunk(path: Path, chunk: Chunk) -> Iterator[Damage]:
