@@ -11,7 +11,7 @@ import pytest
 
 from diskhop.api.verify import verify
 from diskhop.cli.app import run
-from diskhop.errors import FormatError
+from diskhop.errors import ConfigError, FormatError
 from diskhop.stores.packed.layout import read_layout
 from tests.campaign.flip_folders import (
     Flippable,
@@ -96,3 +96,9 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     printed = " ".join(capsys.readouterr().err.split())
     assert path.name in printed
     assert printed.endswith("1 damaged; run 'diskhop predict' again")
+
+
+def test_a_run_that_has_kept_nothing_is_not_called_whole(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('dataset = "graph"\n')
+    with pytest.raises(ConfigError, match="has no model or checkpoint yet, so there is nothing to verify"):
+        verify(tmp_path)

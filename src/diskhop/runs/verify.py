@@ -31,9 +31,14 @@ from diskhop.runtime.progress import Progress, silent
 
 
 def verify_run(path: Path, progress: Progress = silent) -> list[Damage]:
-    """Read every byte that has a checksum, and return what is damaged. Raises ConfigError for a damaged config.toml."""
+    """Read every byte that has a checksum, and return what is damaged.
+
+    Raises ConfigError for a run that has kept nothing yet, and for a damaged config.toml of embeddings.
+    """
     damages: list[Damage] = []
     files = sorted(path.glob("*.safetensors"))
+    if not files and not (path / COMMIT_FILE).exists():
+        raise ConfigError(f"{path}: has no model or checkpoint yet, so there is nothing to verify; train first")
     for number, file in enumerate(files):
         drop_cached_pages(file)
         try:
