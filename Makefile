@@ -11,8 +11,9 @@ PACKAGES := $(shell find src -name __init__.py)
 NATIVE := CMakeLists.txt $(shell find native -name '*.?pp' -not -path '*/tests/*' -not -path '*/fuzz/*' 2>/dev/null)
 PYTEST := $(BIN)/python -m pytest
 CASES := ../shared/cases
-# Of each fuzz target.
-FUZZ_SECONDS ?= 20
+# Of each fuzz target: of `make fuzz`, and inputs of `make check`, which are the same each time.
+FUZZ_SECONDS ?= 60
+FUZZ_RUNS ?= 5000
 # Options of tools/fresh_machine.sh, as '--bind FOLDER' for pip's files.
 FRESH_MACHINE ?=
 
@@ -30,9 +31,9 @@ $(STAMP): pyproject.toml $(NATIVE) $(PACKAGES)
 	@touch $(STAMP)
 	@echo "diskhop is set up: 'source $(BIN)/activate', then 'diskhop --help'"
 
-check: $(STAMP) ## format, lint, types, layers, the core's tests under sanitizers, and its fuzz targets (FUZZ_SECONDS=20 each)
+check: $(STAMP) ## format, lint, types, layers, the core's tests under sanitizers, and its fuzz targets (FUZZ_RUNS=5000 each)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync check-python check-core
-	sh tools/fuzz.sh $(FUZZ_SECONDS)
+	sh tools/fuzz.sh $(FUZZ_RUNS)runs
 
 check-python: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -44,7 +45,7 @@ check-core: $(STAMP)
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.?pp')
 	sh tools/native_tests.sh address,undefined
 
-fuzz: $(STAMP) ## every fuzz target of the core and of the readers in Python, FUZZ_SECONDS=20 each
+fuzz: $(STAMP) ## every fuzz target of the core and of the readers in Python, FUZZ_SECONDS=60 each
 	sh tools/fuzz.sh $(FUZZ_SECONDS)
 	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
 

@@ -9,6 +9,8 @@ namespace diskhop {
 namespace {
 
 constexpr auto edges_per_piece = static_cast<std::int64_t>(piece_edges);
+// Far beyond any graph, and far enough below 2^63 for the arithmetic on runs and pieces.
+constexpr std::int64_t most_edges = std::int64_t{1} << 62;
 
 void check_lists(const StreamedLists& lists) {
   if (lists.indptr.empty()) throw std::invalid_argument("streamed lists: indptr must have a value more than rows");
@@ -16,8 +18,8 @@ void check_lists(const StreamedLists& lists) {
     throw std::invalid_argument("streamed lists: indices have 4 or 8 bytes");
   }
   if (lists.first_edge < 0 || lists.num_edges < 0 ||
-      lists.first_edge > std::numeric_limits<std::int64_t>::max() - lists.num_edges) {
-    throw std::invalid_argument("streamed lists: numbers of edges must be from 0 to 2^63 - 1");
+      lists.first_edge > most_edges - std::min(lists.num_edges, most_edges)) {
+    throw std::invalid_argument("streamed lists: numbers of edges must be from 0 to 2^62");
   }
   bool ascends = lists.indptr.front() >= 0;
   for (std::size_t row = 0; row < lists.num_rows(); ++row) ascends &= lists.indptr[row] <= lists.indptr[row + 1];

@@ -135,7 +135,7 @@ void test_sizes_that_do_not_match_are_refused() {
   StreamedLists wrong = whole;
   wrong.first_edge = -1;
   refused(wrong, {sums.data(), 2, 8, 8});
-  wrong.first_edge = std::numeric_limits<std::int64_t>::max();
+  wrong.first_edge = (std::int64_t{1} << 62) + 1 - wrong.num_edges;
   refused(wrong, {sums.data(), 2, 8, 8});
   wrong = whole;
   wrong.index_bytes = 2;
