@@ -31,7 +31,8 @@ from diskhop.hops.read.placement import Place
 from diskhop.hops.tables import HopTables, open_hop_tables
 from diskhop.loaders.hops import HopLoader
 from diskhop.nn.models import fastest_products
-from hop_runs import BATCH_SIZE, NUM_CLASSES, bytes_read_so_far, make_model, make_tables
+from diskhop.system.transfers import transfers
+from hop_runs import BATCH_SIZE, NUM_CLASSES, make_model, make_tables
 from turns import Turn, drop_from_page_cache
 from workloads import DEFAULT_FOLDER
 
@@ -62,7 +63,7 @@ def run(folder: Path, way: Way, stages: dict[str, float]) -> None:
     with ExitStack() as opened:
         epoch = _open(tables, way, device, opened)
         step = _step(tables, way, device) if way.model else None
-        before = bytes_read_so_far()
+        before = transfers().bytes_read
         for _ in range(way.epochs):
             begun = time.perf_counter()
             for x, rows in epoch():
@@ -73,7 +74,7 @@ def run(folder: Path, way: Way, stages: dict[str, float]) -> None:
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             seconds.append(time.perf_counter() - begun)
-        stages["bytes read"] = (bytes_read_so_far() - before) / way.epochs
+        stages["bytes read"] = (transfers().bytes_read - before) / way.epochs
     # Kernels are compiled, and libraries loaded, in the first epoch.
     stages["epoch seconds"] = statistics.median(seconds[1:] or seconds)
     stages["rows"], stages["row bytes"] = tables.num_rows, len(tables.files) * tables.shape.row_bytes

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from diskhop.system.transfers import transfers
 from turns import Turn, peak_rss_bytes
 
 # Calls per measurement: a kernel is launched while the one before runs, as in training.
@@ -114,21 +115,15 @@ def take_turn_on(device: torch.device, work: Callable[..., None], *arguments: An
         torch.cuda.reset_peak_memory_stats(device)
     with suppress(OSError):  # some virtual machines keep the peak of all turns so far
         Path("/proc/self/clear_refs").write_text("5")
-    before, begin = _bytes_moved(), time.perf_counter()
+    before, begin = transfers(), time.perf_counter()
     stages: dict[str, float] = {}
     work(*arguments, stages)
-    after = _bytes_moved()
+    after = transfers()
     stages["device bytes"] = 0 if device.type == "cpu" else torch.cuda.max_memory_allocated(device)
     return Turn(
         seconds=time.perf_counter() - begin,
         peak_rss_bytes=peak_rss_bytes(),
-        bytes_read=after[0] - before[0],
-        bytes_written=after[1] - before[1],
+        bytes_read=after.bytes_read - before.bytes_read,
+        bytes_written=after.bytes_written - before.bytes_written,
         stages=stages,
     )
-
-
-def _bytes_moved() -> tuple[int, int]:
-    """Return the bytes that this process has read from the disk and written to it."""
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(counts["read_bytes"]), int(counts["write_bytes"])

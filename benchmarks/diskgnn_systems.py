@@ -25,7 +25,7 @@ from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.nodes.packing import pack
 from diskhop.runs.start import train
 from diskhop.stores.stores import STORES
-from fetching import kernel_bytes_read
+from diskhop.system.transfers import transfers
 from marius_system import SMALLEST_FRACTION, Partitions, partitions_within, register_buffer
 from marius_system import STORE as BUFFER
 from stand_in import trained_by_stand_in
@@ -163,13 +163,13 @@ class _Epochs(Callback):
     def __init__(self, after_batch: Callable[[], object]) -> None:
         self.records: list[dict[str, Any]] = []
         self._after_batch = after_batch
-        self._read_before_bytes = kernel_bytes_read()
+        self._read_before_bytes = transfers().bytes_read
 
     def batch_done(self, progress: BatchProgress) -> None:
         self._after_batch()
 
     def epoch_done(self, record: dict[str, Any]) -> bool:
-        read_bytes = kernel_bytes_read()
+        read_bytes = transfers().bytes_read
         self.records.append({**record, "kernel_bytes": read_bytes - self._read_before_bytes})
         self._read_before_bytes = read_bytes
         return False

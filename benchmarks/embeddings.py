@@ -39,6 +39,7 @@ from diskhop.generating import GraphConfig, generate_graph
 from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runs.start import embed
+from diskhop.system.transfers import transfers
 from turns import measure_disk, peak_rss_bytes
 from workloads import DEFAULT_FOLDER, evict
 
@@ -127,8 +128,7 @@ def run_turn(name: str, model: str, folder: Path, memory: int) -> Run:
     )  # fmt: skip
     shutil.rmtree(out)
     epoch, plan = done.result["epochs"][-1], done.result["plan"]
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    moved = int(counts["read_bytes"]) + int(counts["write_bytes"])
+    moved = transfers().bytes_read + transfers().bytes_written
     return Run(
         epoch["seconds"], epoch["edges_per_second"], epoch["stall_seconds"], epoch["bytes_read"],
         epoch["bytes_written"], moved, peak_rss_bytes(), plan["loads"], plan["partition_bytes"],

@@ -38,6 +38,7 @@ from diskhop.disk.measure import (
 from diskhop.disk.model import GRID_BYTES, GRID_DEPTHS, DiskModel
 from diskhop.disk.probe import probe
 from diskhop.io.engine import open_engine
+from diskhop.system.transfers import transfers
 
 HELD_OUT_BYTES = (2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10)
 HELD_OUT_DEPTHS = (3, 6, 12, 24, 48, 96)
@@ -134,12 +135,12 @@ class Bench:
                     fio.append(self.fio_rate(kind, num_bytes, depth))
                     continue
                 # Counted in our turns only: bytes of a child process are added here once it ends.
-                before = read_bytes_of_process()
+                before = transfers().bytes_read
                 in_order = kind == "read"
                 ours.append(
                     self.write_rate() if kind == "write" else self.read_rate(num_bytes, depth, in_order=in_order)
                 )
-                bytes_from_disk += read_bytes_of_process() - before
+                bytes_from_disk += transfers().bytes_read - before
         return Comparison(
             what=what,
             num_bytes=num_bytes,
@@ -161,12 +162,6 @@ class Bench:
             Prediction(num_bytes=size, depth=depth, predicted=model.predict_seconds(size, depth), measured=measured)
             for (size, depth), measured in zip(cells, np.min(passes, axis=0).tolist(), strict=True)
         ]
-
-
-def read_bytes_of_process() -> int:
-    """Return the bytes that the kernel read from disks for this process and its ended children."""
-    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(fields["read_bytes"])
 
 
 def verdict(met: bool) -> str:

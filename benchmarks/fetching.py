@@ -31,6 +31,7 @@ from diskhop.sampling.seeds import count_batches
 from diskhop.stores.gathering import GatheringStore
 from diskhop.stores.resources import StoreResources
 from diskhop.stores.stores import STORES
+from diskhop.system.transfers import transfers
 from switches import without_idea
 from turns import peak_rss_bytes
 from workloads import BATCH_SIZE, PLAIN_MAP, SEED, WORKLOADS
@@ -72,7 +73,7 @@ def run_fetching(
         open_pipeline(dataset, plan, budget, expected=seed_set) as pipeline,
     ):
         clock = pipeline.store = SubmissionClock(pipeline.store)
-        read_before_bytes = kernel_bytes_read()
+        read_before_bytes = transfers().bytes_read
         began = arrived = time.perf_counter()
         first_batches = Pass(
             seeds=seed_set.seeds,
@@ -100,7 +101,7 @@ def run_fetching(
                 after_batch()
         wall_seconds = time.perf_counter() - began
         rows_twice = count_rows_twice(clock) if "ordered" in STORES[store].uses else None
-        bytes_from_disk = kernel_bytes_read() - read_before_bytes
+        bytes_from_disk = transfers().bytes_read - read_before_bytes
     peak_bytes = peak_rss_bytes()
     return {
         "wall_seconds": wall_seconds,
@@ -160,11 +161,6 @@ def open_plain_map(table: Table, resources: StoreResources) -> GatheringStore:
         return FetchCounts(rows_requested=len(ids), bytes_needed=out.nbytes, bytes_copied=bytes_copied)
 
     return GatheringStore(table, resources, read_into)
-
-
-def kernel_bytes_read() -> int:
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(counts["read_bytes"])
 
 
 def resident_bytes() -> int:

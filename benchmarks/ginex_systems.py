@@ -48,7 +48,8 @@ from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES
 from diskhop.stores.static import open_static
 from diskhop.stores.stores import STORES
 from diskhop.system.memory import default_threads
-from fetching import kernel_bytes_read, open_plain_map, resident_bytes
+from diskhop.system.transfers import transfers
+from fetching import open_plain_map, resident_bytes
 from papers import narrow, read_plan, without_features
 from turns import peak_rss_bytes
 from workloads import SEED
@@ -255,7 +256,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
             # Not by enumerate, which would keep a batch while the next is fetched.
             for batch in batches:
                 if batch.sampled.number < WARM_UP:
-                    began, read_before_bytes = time.perf_counter(), kernel_bytes_read()
+                    began, read_before_bytes = time.perf_counter(), transfers().bytes_read
                 else:
                     counts.add(batch.counts)
                     sample_seconds += batch.sample_seconds
@@ -263,7 +264,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
                 time.sleep(case.step_seconds)
                 del batch  # As in training: a batch kept is one more than reserved.
             seconds = time.perf_counter() - began
-            read_bytes = kernel_bytes_read() - read_before_bytes
+            read_bytes = transfers().bytes_read - read_before_bytes
     sums = {
         "seconds": seconds,
         "sample_seconds": sample_seconds,

@@ -28,7 +28,8 @@ from diskhop._native import BufferPool, Engine, File, keyed_permutation
 from diskhop.budget import Budget
 from diskhop.config.learning import CROSS_ENTROPY
 from diskhop.config.options import AUTO
-from diskhop.config.train import CLASSIFICATION, SampledConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import CLASSIFICATION
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.measure import (
     SEQUENTIAL_BYTES,
@@ -55,7 +56,7 @@ from diskhop.runs.trainer import Trainer
 from diskhop.sampling.marius import states_of
 from diskhop.stores.shared import LEAST_EXTRACTORS, shared_reserves
 from diskhop.system.memory import default_threads
-from fetching import kernel_bytes_read
+from diskhop.system.transfers import transfers
 from ginex_systems import FANOUTS, lists_mapped_as_by, register_store, workload_of
 from marius_system import STORE, Partitions, partitions_within, register_buffer
 from papers import cache_lists, narrow, read_plan, without_features
@@ -230,14 +231,14 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
         if not converges:
             trainer.train_pass(feed(_WARM_UP, 0), 0)
             first_epoch = 1
-        epochs, read_before_bytes, began = [], kernel_bytes_read(), time.monotonic()
+        epochs, read_before_bytes, began = [], transfers().bytes_read, time.monotonic()
         for epoch in range(first_epoch, first_epoch + case.num_epochs):
             fed = feed(0 if converges else case.num_batches, epoch)
             record = trainer.train_pass(fed, epoch)
             if converges:
                 record["valid"] = trainer.evaluate(fed, Purpose.VALID, epoch).value
             epochs.append(record)
-        ended, read_bytes = time.monotonic(), kernel_bytes_read() - read_before_bytes
+        ended, read_bytes = time.monotonic(), transfers().bytes_read - read_before_bytes
     num_batches = sum(record["batches"] for record in epochs)
     a_batch = {
         name: sum(record[name] for record in epochs) / num_batches

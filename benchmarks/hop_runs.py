@@ -35,6 +35,7 @@ from diskhop.io.engine import open_engine
 from diskhop.loaders.hops import HopLoader
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.models import Hoga, Sgc, Sign, fastest_products
+from diskhop.system.transfers import transfers
 
 DIM, HOPS, NUM_CLASSES, HIDDEN, BATCH_SIZE = 128, 3, 47, 256, 8000
 _ROWS_AT_ONCE = 1 << 16
@@ -87,12 +88,6 @@ def make_tables(folder: Path, num_rows: int) -> HopTables:
     return open_hop_tables(folder)
 
 
-def bytes_read_so_far() -> int:
-    """Return the bytes that this process has read from the disk."""
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(counts["read_bytes"])
-
-
 def read_files(paths: list[Path], depth: int, stages: dict[str, float]) -> None:
     """Read files from front to back with requests like the loader's, `depth` of them in flight: the disk alone."""
     engine, pool = open_engine("auto").engine, BufferPool(0)
@@ -134,7 +129,7 @@ def run_loader(folder: Path, way: Way, stages: dict[str, float]) -> None:
     with loader:
         if step is not None:
             _warm_up(loader, step)
-        before = bytes_read_so_far()
+        before = transfers().bytes_read
         for _ in range(way.epochs):
             begin = time.perf_counter()
             stall_seconds = step_seconds = 0.0
@@ -147,7 +142,7 @@ def run_loader(folder: Path, way: Way, stages: dict[str, float]) -> None:
             seconds.append(time.perf_counter() - begin)
             stalled.append(stall_seconds / seconds[-1])
             computing.append(step_seconds / seconds[-1])
-        stages["bytes_read"] = (bytes_read_so_far() - before) / way.epochs
+        stages["bytes_read"] = (transfers().bytes_read - before) / way.epochs
         stages["held_bytes"] = loader.budget.peak_bytes
     middle = sorted(range(way.epochs), key=seconds.__getitem__)[way.epochs // 2]
     stages["seconds"] = seconds[middle]
@@ -182,7 +177,7 @@ def run_items(
         if step is not None:
             step(x.transpose(0, 1).contiguous(), rows.numpy())
     stages["seconds"] = (time.perf_counter() - begin) / num_batches
-    stages["bytes_read"] = bytes_read_so_far()
+    stages["bytes_read"] = transfers().bytes_read
 
 
 def _make_step(model_name: str, num_tables: int, num_rows: int) -> Any:

@@ -29,6 +29,7 @@ from diskhop.dataset.dataset import open_dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
+from diskhop.system.transfers import transfers
 from turns import peak_rss_bytes, stage_clock
 
 LEAST_RATIO = 5.0
@@ -146,9 +147,8 @@ def run_turn(kind: str, folder: Path, memory_bytes: int) -> None:
     begin = time.perf_counter()
     num_edges = WORK[kind](folder, memory_bytes, stages)
     seconds = time.perf_counter() - begin
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    moved = int(counts["read_bytes"]), int(counts["write_bytes"])
-    print(json.dumps(Turn(seconds, peak_rss_bytes(), *moved, stages, num_edges)))
+    moved = transfers()
+    print(json.dumps(Turn(seconds, peak_rss_bytes(), moved.bytes_read, moved.bytes_written, stages, num_edges)))
 
 
 def show(name: str, turns: list[Turn]) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop._native import BufferPool, File
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine

@@ -27,6 +27,7 @@ from diskhop.dataset.dataset import open_dataset
 from diskhop.generating import GraphConfig
 from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.start import train
+from diskhop.system.transfers import transfers
 from papers import find_graph, print_table
 from turns import peak_rss_bytes
 from workloads import DEFAULT_FOLDER, evict
@@ -56,9 +57,8 @@ class Clock(Callback):
             self._note(progress.stage)
 
     def _note(self, name: str) -> None:
-        counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
         self.found[f"{name}_seconds"] = time.perf_counter() - self._began
-        self.found[f"{name}_bytes"] = int(counts["read_bytes"])
+        self.found[f"{name}_bytes"] = transfers().bytes_read
 
 
 def run(path: Path, memory_bytes: int, num_batches: int) -> dict[str, Any]:

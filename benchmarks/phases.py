@@ -31,7 +31,7 @@ from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeRows, Purpose, neighbor_spec
 from diskhop.sampling.cached_topology import list_bytes
 from diskhop.sampling.seeds import SeedSet, shuffled_seeds
-from fetching import kernel_bytes_read
+from diskhop.system.transfers import transfers
 from workloads import evict
 
 BATCH_SIZE, FANOUTS, SEED = 500, (10, 5), 0
@@ -73,7 +73,7 @@ class Bench:
             epoch=0,
         )
         evict(self.dataset)
-        started, read_before_bytes = time.perf_counter(), kernel_bytes_read()
+        started, read_before_bytes = time.perf_counter(), transfers().bytes_read
         with (
             open_pipeline(self.dataset, plan, Budget(self.memory_bytes)) as pipeline,
             pipeline.run(wanted) as stream,
@@ -83,7 +83,7 @@ class Bench:
                 del batch  # As in training: a batch kept is one more than reserved.
         return {
             "seconds": time.perf_counter() - started,
-            "MB": (kernel_bytes_read() - read_before_bytes) / 1e6,
+            "MB": (transfers().bytes_read - read_before_bytes) / 1e6,
             "rows": plan.share.cache_rows,
         }
 

@@ -28,7 +28,7 @@ from typing import Any
 from cgroups import run_limited, why_no_limit
 from diskhop.budget import Budget, format_bytes
 from diskhop.config.options import AUTO
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import choose_engine, open_engine

@@ -45,6 +45,7 @@ from diskhop.predicting.streamed.layers import num_tiles, streamed_layers
 from diskhop.predicting.streamed.row_products import RowProduct
 from diskhop.predicting.streamed.run import StreamedRun
 from diskhop.runtime.tasks import TaskTools, WorkFolder
+from diskhop.system.transfers import transfers
 from propagate import DISK_ROUNDS, Size, find_graph
 from turns import Disk, back_memory, measure_disk, peak_rss_bytes
 from workloads import DEFAULT_FOLDER, evict
@@ -219,8 +220,7 @@ def by_loader(dataset: Dataset, case: Case, threads: int) -> Run:
 
 def bytes_moved() -> int:
     """Return the bytes that this process read from the disk and wrote to it."""
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(counts["read_bytes"]) + int(counts["write_bytes"])
+    return transfers().bytes_read + transfers().bytes_written
 
 
 KINDS: dict[str, Callable[[Dataset, Case, int], Run]] = {"disk": from_disk, "ram": in_memory, "loader": by_loader}

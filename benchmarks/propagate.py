@@ -29,6 +29,7 @@ from diskhop.hops.make.plan import PropagationPlan
 from diskhop.hops.make.propagate import propagate
 from diskhop.hops.spec import PropagationSpec
 from diskhop.io.engine import open_engine
+from diskhop.system.transfers import transfers
 from turns import Disk, back_memory, measure_disk, peak_rss_bytes
 from workloads import DEFAULT_FOLDER, evict
 
@@ -94,12 +95,12 @@ def from_disk(dataset: Dataset, size: Size, keep: bool) -> Run:
         dataset, PropagationSpec(hops=size.hops), memory=size.memory_bytes, scratch=scratch, on_plan=plans.append
     )
     seconds = time.perf_counter() - begin
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    counts = transfers()
     stages = {step["step"]: round(step["seconds"], 2) for step in done.steps}
     if not keep:
         shutil.rmtree(scratch)
     plan = plans[0]
-    moved = int(counts["read_bytes"]) + int(counts["write_bytes"])
+    moved = counts.bytes_read + counts.bytes_written
     return Run(seconds, peak_rss_bytes(), plan.columns, plan.bytes_read, plan.bytes_written, moved, stages)
 
 

@@ -27,14 +27,13 @@ MEMORY_BYTES, LARGE_MEMORY_BYTES = COMPUTE.num_nodes * DIM * 4 // 8, 4_000_000_0
 FIGURES = ("mrr", "mean_rank", "hits_at_1", "hits_at_3", "hits_at_10", "auc")
 RANK = """
 import json, sys, time
-from pathlib import Path
 import diskhop
+from diskhop.system.transfers import transfers
 run, memory, edges = sys.argv[1:]
 started = time.perf_counter()
 found = diskhop.evaluate(run, memory=int(memory), eval_edges=int(edges), eval_candidates=0, eval_filtered=True)
 seconds = time.perf_counter() - started
-counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-print(json.dumps({**found, "seconds": seconds, "bytes_read": int(counts["read_bytes"])}))
+print(json.dumps({**found, "seconds": seconds, "bytes_read": transfers().bytes_read}))
 """
 
 

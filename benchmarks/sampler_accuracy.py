@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.sampler import CHOOSING, LAYER_WISE, NEIGHBOR, SAMPLERS
-from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine

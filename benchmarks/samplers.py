@@ -44,6 +44,7 @@ from diskhop.protocols import NEIGHBOR, Purpose, Sampler
 from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import open_topology
 from diskhop.stores.stores import STORES
+from diskhop.system.transfers import transfers
 from propagate import Size, find_graph
 from sampler_rows import DEPENDENT_LABOR, epoch_of, rows_of, with_clusters
 from turns import peak_rss_bytes, take_turn
@@ -143,7 +144,7 @@ def read_batches(
     evict(dataset)
     counted = topology_bytes = rows_read = 0
     with open_pipeline(dataset, plan, budget, expected=seed_set) as pipeline:
-        kernel = kernel_bytes_read()
+        kernel = transfers().bytes_read
         began = time.perf_counter()
         with pipeline.run(epoch.pass_of(range(num_batches))) as batches:
             for batch in batches:
@@ -153,17 +154,12 @@ def read_batches(
                 topology_bytes += batch.sampled.topology_bytes_read
                 del batch  # As in training: a batch kept is one more than reserved.
         stages["seconds"] = time.perf_counter() - began
-        stages["bytes"] = counted + topology_bytes if counted else kernel_bytes_read() - kernel
+        stages["bytes"] = counted + topology_bytes if counted else transfers().bytes_read - kernel
     stages["epochs"] = epoch.num_batches / num_batches
     stages["batches"] = num_batches
     stages["topology"] = topology_bytes
     stages["rows"] = rows_read * table.row_bytes
     stages["rss"] = peak_rss_bytes()
-
-
-def kernel_bytes_read() -> int:
-    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(lines["read_bytes"])
 
 
 def measure_reading(

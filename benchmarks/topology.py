@@ -42,6 +42,7 @@ from diskhop.sampling.cached_topology import (
 )
 from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import Topology, open_topology, topology_bytes
+from diskhop.system.transfers import transfers
 
 MOST_OF_MEMORY = 1.5
 MAPPED_BATCHES = 3
@@ -68,11 +69,6 @@ def evict(path: Path) -> None:
     os.close(descriptor)
 
 
-def kernel_bytes_read() -> int:
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("read_bytes")).split()[1])
-
-
 class Bench:
     """The graph, its seeds, and hashes of the batches from memory."""
 
@@ -95,12 +91,12 @@ class Bench:
             parts = self.parts[:MAPPED_BATCHES] if side == "mapped" else self.parts
             if side != "mapped":  # the page cache would then contain these batches
                 self.sample(sampler, 0)
-            before_bytes = kernel_bytes_read()
+            before_bytes = transfers().bytes_read
             with ThreadPoolExecutor(self.num_threads) as threads:
                 started = time.perf_counter()
                 counts = list(threads.map(lambda number: self.count(sampler, number), range(len(parts))))
                 seconds = time.perf_counter() - started
-            kernel_bytes = kernel_bytes_read() - before_bytes
+            kernel_bytes = transfers().bytes_read - before_bytes
             reads, bytes_read = (sum(each) for each in zip(*counts, strict=True))
             # Again with the same threads, but untimed: all are kept until they are compared.
             with ThreadPoolExecutor(self.num_threads) as threads:

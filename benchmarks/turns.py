@@ -19,6 +19,7 @@ from diskhop._native import BufferPool, File
 from diskhop.io.engine import open_engine
 from diskhop.runtime.process import let_openmp_sleep
 from diskhop.runtime.progress import Progress
+from diskhop.system.transfers import transfers
 
 _DISK_BLOCK_BYTES, _DISK_DEPTH = 1 << 20, 16
 
@@ -133,13 +134,13 @@ def _run_turn(work: Callable[..., None], arguments: tuple[Any, ...], sender: Con
     begin = time.perf_counter()
     work(*arguments, stages)
     seconds = time.perf_counter() - begin
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    counts = transfers()
     sender.send(
         Turn(
             seconds=seconds,
             peak_rss_bytes=peak_rss_bytes(),
-            bytes_read=int(counts["read_bytes"]),
-            bytes_written=int(counts["write_bytes"]),
+            bytes_read=counts.bytes_read,
+            bytes_written=counts.bytes_written,
             stages=stages,
         )
     )

@@ -27,6 +27,7 @@ from diskhop.generating import GraphConfig, generate_graph
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
+from diskhop.system.transfers import transfers
 from diskhop.updating.run import update_dataset
 from turns import peak_rss_bytes
 
@@ -81,8 +82,7 @@ def run_turn(kind: str, folder: Path) -> None:
             budget=budget,
         )
     seconds = time.perf_counter() - begin
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    read, written = (int(counts[key]) for key in ("rchar", "wchar"))
+    read, written = transfers().call_bytes_read, transfers().call_bytes_written
     print(json.dumps({"seconds": seconds, "read": read, "written": written, "peak": peak_rss_bytes()}))
 
 

@@ -27,6 +27,7 @@ from diskhop.budget import format_bytes
 from diskhop.generating import GraphConfig, features_alone_accuracy, generate_graph
 from diskhop.io.engine import open_engine
 from diskhop.runtime.progress import Progress
+from diskhop.system.transfers import transfers
 from diskhop.ui.progress import stage_progress
 from diskhop.ui.terminal import TerminalCallback
 
@@ -79,14 +80,6 @@ COMPARED: dict[str, Callable[[Run], str]] = {
 console = Console(soft_wrap=True, highlight=False)
 
 
-def device_bytes_read() -> int:
-    """Bytes that this process has caused to be fetched from the disk (/proc/self/io)."""
-    for line in Path("/proc/self/io").read_text().splitlines():
-        if line.startswith("read_bytes:"):
-            return int(line.split()[1])
-    return 0
-
-
 def evict(folder: Path) -> None:
     """Drop the dataset's pages from the page cache, so that reads come from the disk."""
     for path in folder.rglob("*.bin"):
@@ -123,7 +116,7 @@ def train_from_disk(dataset: diskhop.Dataset, folder: Path, memory_bytes: int, o
     out = folder / f"run-{options['model']}"
     shutil.rmtree(out, ignore_errors=True)
     evict(dataset.path)
-    before_bytes, started = device_bytes_read(), time.perf_counter()
+    before_bytes, started = transfers().bytes_read, time.perf_counter()
     with TerminalCallback(console) as terminal:
         trained = diskhop.train(
             dataset,
@@ -136,7 +129,7 @@ def train_from_disk(dataset: diskhop.Dataset, folder: Path, memory_bytes: int, o
             callbacks=[terminal],
             **options,
         )
-    return Run(trained.result, time.perf_counter() - started, device_bytes_read() - before_bytes)
+    return Run(trained.result, time.perf_counter() - started, transfers().bytes_read - before_bytes)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine

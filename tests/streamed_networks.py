@@ -16,7 +16,7 @@ from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.io.atomic import Injector

@@ -17,7 +17,8 @@ import tomli_w
 from diskhop._native import CrashError
 from diskhop.cli import run
 from diskhop.config.options import option_fields
-from diskhop.config.train import SampledConfig, TrainConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.io.faults import CrashInjector, Lost

@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data
 
 import diskhop
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from tests.runs import import_arrays, random_arrays

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from diskhop.budget import Budget
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError, FormatError
 from diskhop.pipeline.batch import Pass

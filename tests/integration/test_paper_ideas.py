@@ -19,7 +19,7 @@ import pytest
 
 from diskhop._native import BufferPool, Engine
 from diskhop.budget import Budget
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.partitions.buffer import PartitionBuffer
 from diskhop.loaders.hops import HopLoader

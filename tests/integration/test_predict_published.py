@@ -16,7 +16,7 @@ from torch_geometric.nn import GATConv, GCNConv, SAGEConv, SGConv
 from torch_geometric.transforms import SIGN
 
 import diskhop
-from diskhop.config.train import HopConfig
+from diskhop.config.hop import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine

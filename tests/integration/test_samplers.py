@@ -13,7 +13,7 @@ from diskhop import NeighborLoader
 from diskhop._native import BufferPool
 from diskhop.batches.trace import TraceReader, TraceWriter
 from diskhop.budget import Budget
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError, FormatError
 from diskhop.pipeline.pack_steps import Samples

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from diskhop.config.node_kinds import KINDS
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.files import StoredArrays
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, TrainingError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.protocols import neighbor_spec

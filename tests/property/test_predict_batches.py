@@ -17,7 +17,7 @@ from torch_geometric.nn import GAT, GCN, GIN, GATConv, GCNConv, GINConv, GraphSA
 from torch_geometric.nn import Sequential as GraphSequential
 
 from diskhop.budget import Budget
-from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.config.sampled import ALL_NEIGHBORS
 from diskhop.disk.probe import remembered_model
 from diskhop.nn.activation import elu, relu
 from diskhop.nn.layers.network import MakeLayer

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskhop.config.train import DIRECTIONS
+from diskhop.config.hop import DIRECTIONS
 from diskhop.hops.operators import OPERATORS
 from tests.examples import examples
 from tests.graphs import folder_bytes, memory_folder, random_pairs, skewed_pairs

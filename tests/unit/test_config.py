@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diskhop.config.hop import HopConfig
 from diskhop.config.node_kinds import KINDS
 from diskhop.config.options import check_options, differing_options, dump_config, load_config, options_of
 from diskhop.config.parse import absolute_path, resolved_path
-from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import TrainConfig
 from diskhop.errors import ConfigError
 from diskhop.nn.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.runs.choices import list_presets

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from diskhop.config.hop import HopConfig
 from diskhop.config.options import option_fields, spell
-from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import TrainConfig
 from diskhop.runs.choices import Choices
 from diskhop.runs.nodes.defaults import choose_batches, resolve_config
 from tests.graphs import make_dataset

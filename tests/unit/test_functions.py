@@ -14,7 +14,7 @@ import diskhop
 from diskhop.cli.app import app
 from diskhop.cli.commands import PANEL_OF, load_commands
 from diskhop.config.options import option_fields
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.words import takes_words, word_of
 from diskhop.display import Curves, Display, Facts, Grid
 from diskhop.errors import ConfigError

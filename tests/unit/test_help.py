@@ -11,10 +11,11 @@ from diskhop.cli.commands import PANEL_OF
 from diskhop.cli.options import spell_options
 from diskhop.config import learning
 from diskhop.config.embed import EmbedConfig
+from diskhop.config.hop import HopConfig
 from diskhop.config.link import LINK_METRICS, LinkConfig
 from diskhop.config.options import AUTO, option_fields
 from diskhop.config.predict import PredictConfig
-from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.embedding.scoring.losses import LOSSES
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.generating.config import GraphConfig

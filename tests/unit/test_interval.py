@@ -8,7 +8,7 @@ import pytest
 
 from diskhop.config.interval import Interval, parse_interval
 from diskhop.config.options import check_options
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.errors import ConfigError
 from diskhop.runs.interruptions import put_off_interruptions
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diskhop.budget import Budget
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.make import make_once
 from diskhop.errors import DestinationError

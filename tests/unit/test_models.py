@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE
 
 from diskhop._native import BufferPool, make_neighbor_sampler
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.errors import ConfigError
 from diskhop.nn.layers.aggregate import LayerBlock, mean_and_self, weighted_sum
 from diskhop.nn.layers.gcn import GcnLayer

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool
-from diskhop.config.train import SUBGRAPHS
+from diskhop.config.sampled import SUBGRAPHS
 from diskhop.errors import ConfigError
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.sampling.cached_topology import AnyTopology

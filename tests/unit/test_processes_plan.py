@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diskhop.budget import Budget
-from diskhop.config.train import HopConfig
+from diskhop.config.hop import HopConfig
 from diskhop.disk.model import GRID_BYTES, GRID_DEPTHS, assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.hops.read.placement import place_tables

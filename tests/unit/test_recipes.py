@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from diskhop.config.options import dump_config, load_config
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.errors import ConfigError, ReadError
 from diskhop.runs.folder import require_same_run
 from diskhop.runs.nodes.defaults import resolve_config

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
-from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.config.sampled import ALL_NEIGHBORS
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError
 from diskhop.predicting.batched.row_batches import RowBatches, cut_batches, most_entries

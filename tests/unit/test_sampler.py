@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, keyed_permutation
-from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.config.sampled import ALL_NEIGHBORS
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import Purpose, SampledBatch, neighbor_spec
 from diskhop.sampling.samplers import open_sampler

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.config.options import option_fields
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.words import takes_words
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError

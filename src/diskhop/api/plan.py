@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.config.embed import EmbedConfig
+from diskhop.config.hop import HopConfig
 from diskhop.config.link import LinkConfig
 from diskhop.config.options import option_fields, require_known
 from diskhop.config.predict import PredictConfig
-from diskhop.config.train import TASKS, HopConfig, SampledConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import TASKS
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.config.words import takes_words

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.budget import Budget
+from diskhop.config.hop import HopConfig
 from diskhop.config.options import option_fields, options_of
-from diskhop.config.train import HopConfig
 from diskhop.config.typed_hop import FIXED, TypedHopConfig
 from diskhop.config.words import takes_words
 from diskhop.dataset.dataset import Dataset, as_dataset

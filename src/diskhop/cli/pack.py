@@ -12,7 +12,7 @@ import typer
 from diskhop.cli.app import command
 from diskhop.cli.options import ConfigFile, DatasetPath, Executor, Json, Preset, Workers, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 
 if TYPE_CHECKING:
     from diskhop.stores.packed.layout import Layout

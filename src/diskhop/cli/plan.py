@@ -12,9 +12,11 @@ from diskhop.cli.app import command
 from diskhop.cli.options import COMMON, Json, Overwrite, Preset, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, print_table, stderr, stdout
 from diskhop.config.embed import EmbedConfig
+from diskhop.config.hop import HopConfig
 from diskhop.config.link import LinkConfig
 from diskhop.config.predict import PredictConfig
-from diskhop.config.train import TASKS, HopConfig, SampledConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import TASKS
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from diskhop.cli.app import command
 from diskhop.cli.options import DatasetPath, Executor, Json, Workers, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, stderr
+from diskhop.config.hop import HopConfig
 from diskhop.config.options import options_of
-from diskhop.config.train import HopConfig
 from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.display import Row
 from diskhop.hops.spec import PropagationSpec

@@ -25,8 +25,9 @@ from diskhop.cli.options import (
 )
 from diskhop.cli.output import print_json, print_pairs, print_table, stderr
 from diskhop.cli.processes import resume_of_run, run_in_processes
+from diskhop.config.hop import HopConfig
 from diskhop.config.link import LinkConfig
-from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.errors import ConfigError

@@ -11,8 +11,9 @@ from diskhop.config.embed import EVAL_TIES, EmbedConfig
 from diskhop.config.learning import CROSS_ENTROPY
 from diskhop.config.options import like, option, require_known
 from diskhop.config.rules import COUNT, Rule, one_of
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.sampler import ARRANGING
-from diskhop.config.train import LINK, SampledConfig
+from diskhop.config.train import LINK
 from diskhop.errors import ConfigError
 
 DECODERS = ("dot", "cosine", "distmult", "mlp")

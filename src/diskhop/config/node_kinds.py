@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
+from diskhop.config.hop import HopConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import TrainConfig
 from diskhop.config.typed import TypedConfig
 
 KINDS: tuple[type[TrainConfig], ...] = (SampledConfig, HopConfig, TypedConfig)

@@ -8,7 +8,8 @@ from typing import ClassVar
 from diskhop.config.options import AUTO, like, option, validate
 from diskhop.config.parse import parse_counts, parse_words
 from diskhop.config.rules import COUNT_OR_NONE, MOST_BYTES, MOST_THREADS, between, one_of
-from diskhop.config.train import FANOUT, TrainConfig
+from diskhop.config.sampled import FANOUT
+from diskhop.config.train import TrainConfig
 
 FORMATS = ("parquet", "npy", "tsv")
 EMBEDDING_DTYPES = ("float32", "float16")

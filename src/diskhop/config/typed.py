@@ -8,7 +8,8 @@ from typing import ClassVar
 from diskhop.config.options import option, option_fields
 from diskhop.config.parse import parse_words
 from diskhop.config.rules import COUNT_OR_NONE, between, one_of
-from diskhop.config.train import IGNORE, LEARNED, MADE_FEATURES, SampledConfig
+from diskhop.config.sampled import LEARNED, MADE_FEATURES, SampledConfig
+from diskhop.config.train import IGNORE
 from diskhop.errors import ConfigError
 
 DEGREE, _, RANDOM = MADE_FEATURES

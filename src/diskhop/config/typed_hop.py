@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from diskhop.config.hop import HopConfig
 from diskhop.config.options import like, option
-from diskhop.config.train import IGNORE, HopConfig
+from diskhop.config.train import IGNORE
 from diskhop.config.typed import TypedConfig
 from diskhop.errors import ConfigError
 

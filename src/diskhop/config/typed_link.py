@@ -7,7 +7,7 @@ from typing import ClassVar, TypeAlias
 
 from diskhop.config.link import LinkConfig
 from diskhop.config.options import like
-from diskhop.config.train import LEARNED
+from diskhop.config.sampled import LEARNED
 from diskhop.config.typed import RANDOM, SUM, TypedConfig, check_typed
 
 

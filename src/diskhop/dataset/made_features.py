@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diskhop.config.options import require_known
-from diskhop.config.train import MADE_FEATURES
+from diskhop.config.sampled import MADE_FEATURES
 from diskhop.errors import ConfigError
 
 DEGREE, ONEHOT, RANDOM = MADE_FEATURES

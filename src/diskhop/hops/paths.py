@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import xxhash
 
+from diskhop.config.hop import TABLE_DTYPES
 from diskhop.config.options import require_known
-from diskhop.config.train import TABLE_DTYPES
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.merged import merged_spec, merged_types
 from diskhop.dataset.type_map import TypeMap

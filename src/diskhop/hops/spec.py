@@ -11,9 +11,10 @@ import numpy as np
 import xxhash
 
 from diskhop.budget import Budget
+from diskhop.config.hop import WEIGHTS_NEED_IN, HopConfig
 from diskhop.config.options import like, option, validate
 from diskhop.config.rules import at_least, one_of
-from diskhop.config.train import EDGE_WEIGHTS, IGNORE, USE, WEIGHTS_NEED_IN, HopConfig
+from diskhop.config.train import EDGE_WEIGHTS, IGNORE, USE
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_arrays import read_id_array
 from diskhop.errors import ConfigError

@@ -24,7 +24,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from diskhop._native import page_sums
-from diskhop.config.train import TABLE_DTYPES
+from diskhop.config.hop import TABLE_DTYPES
 from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.fields import TYPE_NAME
 from diskhop.dataset.files import check_length, map_array
@@ -58,7 +58,7 @@ class TableShape:
 
     num_rows: number of rows.
     dim: values per row.
-    dtype: one of config.train.TABLE_DTYPES.
+    dtype: one of config.hop.TABLE_DTYPES.
     tile_columns: columns per tile.
     """
 

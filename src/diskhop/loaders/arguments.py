@@ -17,8 +17,8 @@ import torch
 from torch_geometric.sampler import NumNeighbors
 
 from diskhop.config.options import require
+from diskhop.config.sampled import ALL_NEIGHBORS
 from diskhop.config.sampler import ARRANGING
-from diskhop.config.train import ALL_NEIGHBORS
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.type_map import EdgeEnds
 from diskhop.errors import ConfigError

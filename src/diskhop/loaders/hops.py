@@ -23,8 +23,8 @@ import torch
 from diskhop._native import BufferPool, Engine
 from diskhop.batches.trace import hash_seeds
 from diskhop.budget import Budget, parse_sizes
+from diskhop.config.hop import HopConfig
 from diskhop.config.options import check_arguments, check_options, require, require_known
-from diskhop.config.train import HopConfig
 from diskhop.disk.probe import remembered_model
 from diskhop.errors import ConfigError
 from diskhop.hops.read.nodes import TableNodes, TableRows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from diskhop.config.options import check_arguments, require, require_known
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.sampler import IMPORTANCE, LABOR, NEIGHBOR
-from diskhop.config.train import SampledConfig
 from diskhop.errors import ConfigError
 from diskhop.loaders.checks import whole_numbers
 from diskhop.protocols import SamplerSpec

@@ -20,7 +20,7 @@ import torch
 from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import Budget
 from diskhop.config.options import check_arguments
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError
 from diskhop.loaders.batches import Batch

@@ -18,7 +18,7 @@ from torch_geometric.data.feature_store import TensorAttr
 from torch_geometric.data.graph_store import EdgeAttr
 
 from diskhop.config.options import check_arguments, check_options
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.files import map_array
 from diskhop.errors import ConfigError

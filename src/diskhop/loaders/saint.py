@@ -16,8 +16,8 @@ import torch
 
 from diskhop.budget import Budget
 from diskhop.config.options import check_arguments, check_options, require
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.sampler import SAINT_EDGE, SAINT_NODE, SAINT_WALK
-from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.make import make_once
 from diskhop.derived.scratch import scratch_path

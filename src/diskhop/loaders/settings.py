@@ -11,7 +11,7 @@ import torch
 
 from diskhop.budget import Budget
 from diskhop.config.options import check_arguments, check_options
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.loaders.batches import Batch
 from diskhop.loaders.checks import path_of, require_dtype, require_flags, require_function, require_texts, size_of
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Batch as GraphBatch
 
 from diskhop.config.options import require
-from diskhop.config.train import FANOUT
+from diskhop.config.sampled import FANOUT
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError

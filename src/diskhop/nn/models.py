@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 from torch import nn
 
+from diskhop.config.hop import HopConfig
 from diskhop.config.options import require_known
-from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import TrainConfig
 from diskhop.config.typed import TypedConfig
 from diskhop.nn.activation import elu, relu
 from diskhop.nn.hop.hoga import Hoga

@@ -16,7 +16,7 @@ from diskhop.batches.short_trace import ListsRead, ShortTrace
 from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import Budget, format_bytes
 from diskhop.config.options import AUTO
-from diskhop.config.train import ACCESSES
+from diskhop.config.sampled import ACCESSES
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError, ConfigError

@@ -14,7 +14,7 @@ from diskhop.batches.sizes import HEADROOM, BatchSizes
 from diskhop.batches.trace import reader_bytes, writer_bytes
 from diskhop.budget import Budget, format_bytes
 from diskhop.config.options import AUTO
-from diskhop.config.train import ACCESSES, PINNED
+from diskhop.config.sampled import ACCESSES, PINNED
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import ConfigError

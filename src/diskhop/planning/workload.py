@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from diskhop.batches.sizes import BatchSizes
 from diskhop.config.options import AUTO, require_known
-from diskhop.config.train import PINNED
+from diskhop.config.sampled import PINNED
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
-from diskhop.config.train import ALL_NEIGHBORS, FANOUT
+from diskhop.config.sampled import ALL_NEIGHBORS, FANOUT
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.derived.scratch import scratch_path
 from diskhop.disk.model import DiskModel

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from diskhop.config.hop import HopConfig
 from diskhop.config.link import LinkConfig
 from diskhop.config.options import check_options, option_fields, options_of
-from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import TrainConfig
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.config.typed_link import TypedLinkConfig

@@ -12,9 +12,11 @@ from typing import Any, Generic, TypeVar, cast
 
 from diskhop.budget import Budget
 from diskhop.config.embed import EmbedConfig
+from diskhop.config.hop import HopConfig
 from diskhop.config.link import LinkConfig
 from diskhop.config.options import option_fields, require_known
-from diskhop.config.train import LINK, HopConfig, SampledConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import LINK
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.config.typed_link import TypedLinkConfig

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from diskhop.config.train import LEARNED
+from diskhop.config.sampled import LEARNED
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, SchemaError
 from diskhop.predicting.scaling import Scaling

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from diskhop.budget import Budget
-from diskhop.config.train import SampledConfig, TrainConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.pipeline.peers import meet

@@ -10,8 +10,9 @@ from typing import Any
 
 from diskhop._native import Engine
 from diskhop.config.embed import EmbedConfig
+from diskhop.config.hop import HopConfig
 from diskhop.config.link import LinkConfig
-from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.config.words import takes_words

@@ -15,9 +15,10 @@ from torch import nn
 
 from diskhop.budget import Budget
 from diskhop.config.embed import EmbedConfig
+from diskhop.config.hop import HopConfig
 from diskhop.config.link import LinkConfig
 from diskhop.config.options import AUTO
-from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_hop import TypedHopConfig
 from diskhop.config.typed_link import AnyTypedConfig, TypedLinkConfig

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diskhop._native import BufferPool
+from diskhop.config.sampled import FANOUT
 from diskhop.config.sampler import TYPED_SAMPLERS, WHY_NOT_TYPED
-from diskhop.config.train import FANOUT
 from diskhop.errors import ConfigError
 from diskhop.protocols import Sampler, SamplerSpec
 from diskhop.sampling.cached_topology import AnyTopology

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from diskhop.config.options import require, require_known
-from diskhop.config.train import SUBGRAPHS
+from diskhop.config.sampled import SUBGRAPHS
 from diskhop.errors import ConfigError
 from diskhop.protocols import NEIGHBOR, SamplerSpec
 from diskhop.sampling.columns import TIMES, WEIGHTS, ColumnUse

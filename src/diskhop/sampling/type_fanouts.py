@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from diskhop.config.rules import MOST_COUNT
-from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.config.sampled import ALL_NEIGHBORS
 from diskhop.dataset.type_map import EdgeEnds, TypeMap
 from diskhop.errors import ConfigError
 from diskhop.protocols import SamplerSpec

@@ -10,17 +10,16 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
 
 from diskhop.budget import format_bytes
+from diskhop.system.transfers import transfers
 
 SECONDS_APART = 10.0
 _MANY_SECONDS = 60.0
 PLANNING, PREPARING = "Planning", "Preparing"
-_IO = Path("/proc/self/io")
 # A line may wait for whoever reads it.
 _SECONDS_TO_END = 1.0
 
@@ -43,7 +42,7 @@ class StillWorking:
         self._clock = clock
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="still working", daemon=True)
-        self._work = doing, clock(), _bytes_read()
+        self._work = doing, clock(), transfers().bytes_read
         self._has_lines = False
         self._said_at = clock()
 
@@ -60,7 +59,7 @@ class StillWorking:
         """Begin other work, unless it is the same. has_lines: it has lines of its own after the first minute."""
         self._has_lines = has_lines
         if doing != self._work[0]:
-            self._work = doing, self._clock(), _bytes_read()
+            self._work = doing, self._clock(), transfers().bytes_read
 
     def end(self) -> None:
         """Print no more lines. May be called repeatedly."""
@@ -74,7 +73,7 @@ class StillWorking:
         if now - began > _MANY_SECONDS and (self._has_lines or now - self._said_at < _MANY_SECONDS):
             return ""
         self._said_at = now
-        read = format_bytes(_bytes_read() - read_before)
+        read = format_bytes(transfers().bytes_read - read_before)
         return f"{doing}: {now - began:.0f} s so far, {read} read from the disk"
 
     def _watch(self) -> None:
@@ -83,12 +82,3 @@ class StillWorking:
             with suppress(OSError):  # the reader is gone
                 if line:
                     self._console.print(line, markup=False)
-
-
-def _bytes_read() -> int:
-    """Return the bytes that this process has read from disks; 0 where the kernel does not say."""
-    try:
-        fields = dict(line.split(": ") for line in _IO.read_text(encoding="ascii").splitlines())
-    except OSError:
-        return 0
-    return int(fields["read_bytes"])

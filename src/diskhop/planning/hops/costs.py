@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from diskhop.budget import Budget
-from diskhop.config.train import HopConfig
+from diskhop.config.hop import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.hops.read.placement import Placement

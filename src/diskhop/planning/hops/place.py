@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from diskhop.budget import Budget
+from diskhop.config.hop import HopConfig
 from diskhop.config.options import AUTO
-from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.hops.find import find_hop_tables
 from diskhop.hops.read.order import Shuffle, order_bytes

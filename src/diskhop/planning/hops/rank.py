@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 
 from diskhop.budget import Budget, format_bytes
+from diskhop.config.hop import HopConfig
 from diskhop.config.options import AUTO
-from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_path
 from diskhop.disk.model import DiskModel

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
-from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.config.sampled import ALL_NEIGHBORS
 from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.dataset.files import map_array
 from diskhop.runtime.blocks import row_ranges

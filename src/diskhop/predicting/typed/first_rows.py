@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diskhop._native import Engine
-from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.config.sampled import ALL_NEIGHBORS
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.made_features import MadeFeatures
 from diskhop.embedding.rows.versions import RowsOfVersion

@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from diskhop.budget import Budget
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.sampler import CLUSTER
-from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.make import make_once
 from diskhop.derived.scratch import scratch_path

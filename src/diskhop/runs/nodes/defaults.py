@@ -9,21 +9,14 @@ from typing import Any
 import numpy as np
 
 from diskhop.budget import format_bytes
+from diskhop.config.hop import HopConfig
 from diskhop.config.learning import CROSS_ENTROPY, MSE
 from diskhop.config.node_kinds import KINDS
 from diskhop.config.options import AUTO, check_options, options_of, require_known
 from diskhop.config.parse import resolved_path
+from diskhop.config.sampled import ALL_NEIGHBORS, MADE_FEATURES, SampledConfig
 from diskhop.config.sampler import CHOOSING, FASTGCN, HGT, LADIES, LAYER_WISE, MARIUS, NEIGHBOR
-from diskhop.config.train import (
-    ALL_NEIGHBORS,
-    CLASSIFICATION,
-    LINK,
-    MADE_FEATURES,
-    REGRESSION,
-    HopConfig,
-    SampledConfig,
-    TrainConfig,
-)
+from diskhop.config.train import CLASSIFICATION, LINK, REGRESSION, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.hops.spec import DEFAULT_HOPS

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
+from diskhop.config.hop import ON_DEVICE, HopConfig
 from diskhop.config.options import AUTO
-from diskhop.config.train import ON_DEVICE, HopConfig
 from diskhop.counters import FetchCounts, WaitSeconds
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model

@@ -8,7 +8,7 @@ from typing import Any
 
 from diskhop._native import BufferPool
 from diskhop.budget import Budget
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.make import make_once
 from diskhop.derived.scratch import scratch_path

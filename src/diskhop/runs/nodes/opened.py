@@ -9,10 +9,12 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from diskhop.config.hop import HopConfig
 from diskhop.config.link import LinkConfig
 from diskhop.config.node_kinds import KINDS
 from diskhop.config.options import load_config
-from diskhop.config.train import REGRESSION, USE, HopConfig, SampledConfig, TrainConfig
+from diskhop.config.sampled import SampledConfig
+from diskhop.config.train import REGRESSION, USE, TrainConfig
 from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError, SchemaError, TrainingError

@@ -14,7 +14,7 @@ from diskhop.batches.record import describe_batch
 from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import Budget, format_bytes, parse_sizes
 from diskhop.config.options import check_arguments
-from diskhop.config.train import SampledConfig
+from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.errors import BudgetError, ConfigError

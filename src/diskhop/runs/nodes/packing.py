@@ -11,9 +11,10 @@ from typing import Any
 
 from diskhop.batches.trace import TraceSettings
 from diskhop.budget import Budget, format_bytes, parse_sizes
+from diskhop.config.hop import HopConfig
 from diskhop.config.options import AUTO
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.sampler import MARIUS
-from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.derived.scratch import scratch_path

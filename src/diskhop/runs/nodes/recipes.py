@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diskhop.config.train import ALL_NEIGHBORS, MODELS_WITHOUT_SELF_TERM
+from diskhop.config.sampled import ALL_NEIGHBORS, MODELS_WITHOUT_SELF_TERM
 from diskhop.nn.models import HOP_MODELS
 from diskhop.runs.choices import Default
 from diskhop.runs.nodes.graph_facts import GraphFacts

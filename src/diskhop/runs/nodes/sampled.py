@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.sampler import MARIUS
-from diskhop.config.train import IGNORE, SampledConfig
+from diskhop.config.train import IGNORE
 from diskhop.dataset.dataset import Dataset
 from diskhop.nn.dry_run import measure_step_seconds
 from diskhop.nn.models import NORMALISING, Block, Network, build_model

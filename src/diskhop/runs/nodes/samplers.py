@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from diskhop.config.sampled import ALL_NEIGHBORS, SampledConfig
 from diskhop.config.sampler import CHOOSING, CLUSTER, IMPORTANCE, LABOR, LAYER_WISE, MARIUS, NEIGHBOR, SAINT_WALK
-from diskhop.config.train import ALL_NEIGHBORS, SampledConfig
 from diskhop.pipeline.batch import Pass
 from diskhop.protocols import NodeRows, Purpose, SamplerSpec, neighbor_spec
 from diskhop.sampling.cluster_sampler import cluster_spec

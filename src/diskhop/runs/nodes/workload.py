@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from diskhop.config.options import AUTO
+from diskhop.config.sampled import SampledConfig
 from diskhop.config.sampler import WITH_FILES
-from diskhop.config.train import LINK, SampledConfig
+from diskhop.config.train import LINK
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows, Purpose, SampledBatch

@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from diskhop.config.hop import HopConfig
 from diskhop.config.predict import PredictConfig
-from diskhop.config.train import USE, HopConfig
+from diskhop.config.train import USE
 from diskhop.dataset.dataset import Dataset
 from diskhop.nn.matmul.products import KEPT_BYTES
 from diskhop.planning.overhead import MemoryWish

@@ -13,7 +13,9 @@ from typing import Any
 import xxhash
 
 from diskhop.budget import Budget
-from diskhop.config.train import ALL_NEIGHBORS, USE, HopConfig, SampledConfig
+from diskhop.config.hop import HopConfig
+from diskhop.config.sampled import ALL_NEIGHBORS, SampledConfig
+from diskhop.config.train import USE
 from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel

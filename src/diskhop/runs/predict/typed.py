@@ -9,7 +9,7 @@ from functools import partial
 from torch import Tensor
 
 from diskhop._native import Engine
-from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.config.sampled import ALL_NEIGHBORS
 from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.rows.module import VERSION

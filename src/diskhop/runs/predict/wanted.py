@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from diskhop.config.hop import HopConfig
 from diskhop.config.predict import PredictConfig
-from diskhop.config.train import ALL_NEIGHBORS, LINK, HopConfig
+from diskhop.config.sampled import ALL_NEIGHBORS
+from diskhop.config.train import LINK
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.nn.models import hidden_dim

@@ -7,7 +7,7 @@ from typing import Any
 
 from diskhop.budget import format_bytes
 from diskhop.config.options import require_known
-from diskhop.config.train import ALL_NEIGHBORS, LEARNED
+from diskhop.config.sampled import ALL_NEIGHBORS, LEARNED
 from diskhop.config.typed import TypedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from diskhop.config.train import LEARNED
+from diskhop.config.sampled import LEARNED
 from diskhop.config.typed import TypedConfig
 from diskhop.config.typed_link import AnyTypedConfig
 from diskhop.dataset.dataset import Dataset

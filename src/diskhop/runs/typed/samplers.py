@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from diskhop.config.sampled import ALL_NEIGHBORS
 from diskhop.config.sampler import HGT, LABOR
-from diskhop.config.train import ALL_NEIGHBORS
 from diskhop.config.typed_link import AnyTypedConfig
 from diskhop.protocols import SamplerSpec
 from diskhop.sampling.hgt import NODES, hgt_spec

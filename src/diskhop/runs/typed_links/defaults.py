@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from diskhop.budget import format_bytes
-from diskhop.config.train import LEARNED, LINK
+from diskhop.config.sampled import LEARNED
+from diskhop.config.train import LINK
 from diskhop.config.typed_link import TypedLinkConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
