@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import diskhop
 from diskhop.budget import Budget
 from diskhop.config.sampled import SampledConfig
 from diskhop.dataset.dataset import Dataset
@@ -17,7 +18,9 @@ from diskhop.errors import DestinationError
 from diskhop.runs.nodes.clusters import with_clusters
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runtime.progress import Progress
+from diskhop.runtime.tasks import WorkFolder
 from diskhop.sampling.edge_split.split import open_split, plan_split
+from tests.propagation import propagate_small
 from tests.runs import small_graph
 
 BUDGET_BYTES = 10**9
@@ -71,3 +74,34 @@ def test_other_errors_are_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     assert not make_once(tmp_path / "made", fail)
     assert make_once(tmp_path / "other", (tmp_path / "other").mkdir)
+
+
+def test_what_an_ended_process_left_next_to_its_result_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    left = tmp_path / ".made.work" / "files" / "kept"
+    for folder in (made, left.parent):
+        folder.mkdir(parents=True)
+    left.touch()
+    with WorkFolder(made) as other:
+        other.lock()
+        assert not make_once(made, made.mkdir)
+        assert left.exists(), "another process works there"
+    assert not make_once(made, made.mkdir)
+    assert list(tmp_path.iterdir()) == [made]
+
+
+def test_hop_tables_and_packed_batches_leave_nothing_of_a_process_that_ended(tmp_path: Path) -> None:
+    dataset = small_graph(tmp_path / "graph")
+
+    def make() -> list[Path]:
+        scratch = tmp_path / "scratch"
+        options = {"hidden": 8, "fanout": (2, 2), "batch_size": 40, "epochs": 1, "memory": "100MB", "cache": "1KB"}
+        diskhop.pack(dataset, **options, scratch=scratch)
+        propagate_small(dataset, scratch, hops=1)
+        return sorted(scratch.iterdir())
+
+    made = make()
+    assert [path.name.split("-")[0] for path in made] == ["packed", "propagated"]
+    for path in made:
+        (path.with_name(f".{path.name}.work") / "done").mkdir(parents=True)
+    assert make() == made

@@ -46,6 +46,9 @@ def make_once(
 
     make: creates the folder, whole. Raises what it raises, but for BusyError.
     """
+    if is_there(folder):
+        WorkFolder(folder).remove_left()
+        return False
     while not is_there(folder):
         try:
             make()

@@ -95,6 +95,7 @@ def pack_epochs(
     key_text = _key_text(samples, settings, plan, disk_bytes)
     destination = scratch / f"packed-{xxhash.xxh3_64_intdigest(key_text.encode()):016x}"
     if destination.exists():
+        WorkFolder(destination, injector).remove_left()
         return Packed(open_layout(destination, table), [])
     make_directories(scratch, injector)
     with ExitStack() as stack:

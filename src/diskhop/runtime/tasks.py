@@ -135,6 +135,11 @@ class WorkFolder:
             remove_tree(self.path, self._injector)
             self._unlock()
 
+    def remove_left(self) -> None:
+        """Remove the folder of a process that ended once its destination was there, unless another process uses it."""
+        with contextlib.suppress(OSError):  # it is in nobody's way, and `diskhop clean` lists it
+            self.remove()
+
     def lock(self) -> None:
         """Create the folder, if it is missing, and lock it. Raises BusyError if another process works in it."""
         if self._lock is None:

@@ -124,6 +124,7 @@ def propagate(
     is_weighted = spec.uses_weights(opened)
     destination = folder / folder_name(spec.key(opened.hash, rows, is_weighted=is_weighted))
     if destination.exists():
+        WorkFolder(destination, injector).remove_left()
         return Propagated(open_hop_tables(destination, opened.hash), None, [], {})
     for stale in find_stale_tables(folder, opened, spec):
         log(f"{stale} is not used: it was built from another version of the dataset; 'diskhop clean' removes it")

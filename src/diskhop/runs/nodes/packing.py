@@ -42,6 +42,7 @@ from diskhop.runs.program_memory import MEMORY, measure_program, wish_of
 from diskhop.runs.source import find_run_source
 from diskhop.runtime.executors import open_executor
 from diskhop.runtime.jobs import Executor, Share, SharedArray
+from diskhop.runtime.tasks import WorkFolder
 from diskhop.stores.packed.kind import KIND
 from diskhop.stores.packed.layout import Layout, read_layout
 from diskhop.stores.stores import STORES
@@ -240,6 +241,7 @@ def pack(
             # A larger --disk than the layout was made for may pack without shared rows.
             is_enough = resolved.disk_bytes == 0 or not layout.has_shared_rows
             if is_enough and len(layout.epochs) >= len(samples.epochs):
+                WorkFolder(layout.path).remove_left()
                 return Packed(layout, [])
     with nullcontext() if fitted is None else fitted.explained():
         plan = choose_plan(opened, workload, budget)
