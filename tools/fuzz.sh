@@ -29,12 +29,8 @@ if [ "${1:-}" = --one ]; then
 fi
 length=${1:-60}
 [ $# -eq 0 ] || shift
-PATH="$PWD/.venv/bin:$PATH"
-CXX=${CXX:-g++}
-build=build/fuzz-$(basename "$CXX")
-launcher=$(command -v ccache || true)
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$CXX" -DDISKHOP_PYTHON=OFF \
-  -DDISKHOP_FUZZ=ON -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher" >/dev/null
-cmake --build "$build"
+build=build/native-address-undefined
+[ -z "${CXX:-}" ] || build=build/native-$(basename "$CXX")
+sh tools/native_build.sh "$build" address,undefined fuzz
 [ $# -gt 0 ] || set -- $(ls native/fuzz/corpus)
 printf '%s\n' "$@" | xargs -P "${FUZZ_JOBS:-2}" -I '{}' sh "$0" --one "$build" "$length" '{}'

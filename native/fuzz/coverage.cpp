@@ -105,9 +105,5 @@ void __sanitizer_cov_trace_cmpd(double, double) {}
 void __sanitizer_cov_trace_switch(std::uint64_t value, std::uint64_t* cases) {
   for (std::uint64_t i = 0; i < cases[0]; ++i) diskhop::fuzz::note_compared(value, cases[2 + i], cases[1] / 8);
 }
-// Memory beyond this in one piece is a finding, not a refusal.
-const char* __asan_default_options() { return "max_allocation_size_mb=1024:detect_leaks=1"; }
-// Its library does not know of the address sanitizer's callback.
-const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
 }
 // NOLINTEND

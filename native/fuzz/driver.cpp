@@ -26,7 +26,15 @@
 #include "coverage.hpp"
 #include "mutate.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t num_bytes);
+extern "C" {
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t num_bytes);
+// NOLINTBEGIN: the sanitizers give these names.
+// Memory beyond this in one piece is a finding, not a refusal.
+const char* __asan_default_options() { return "max_allocation_size_mb=1024:detect_leaks=1"; }
+// Its library does not know of the address sanitizer's callback.
+const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
+// NOLINTEND
+}
 
 namespace {
 
