@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.rank_kills import assert_nothing_left, ranks_of, torchrun
+from tests.rank_kills import SECONDS_TO_END, assert_nothing_left, ranks_of, torchrun
 from tests.runs import small_graph
 
 WORDS = (
@@ -28,3 +33,23 @@ def test_ranks_end_with_their_agent(tmp_path: Path) -> None:
         assert len(seen) == 2
         agent.kill()
     assert_nothing_left(seen)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_rank_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    """The others' store takes its connection, and never answers: as that of a torchrun that was killed."""
+    dataset = small_graph(tmp_path / "graph")
+    with socket.create_server(("127.0.0.1", 0)) as store:
+        ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.getsockname()[1])}
+        command = [sys.executable, "-m", "diskhop", "train", str(dataset.path), "--out", str(tmp_path / "run")]
+        with subprocess.Popen([*command, *WORDS.split()], env={**os.environ, **ranks, **address}) as rank:
+            try:
+                store.settimeout(SECONDS_TO_END)
+                connection, _ = store.accept()
+                with connection:
+                    rank.send_signal(number)
+                    assert rank.wait(SECONDS_TO_END) == -number
+            finally:
+                rank.kill()
+    assert not (tmp_path / "run").exists()

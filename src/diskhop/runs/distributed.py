@@ -26,7 +26,7 @@ from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
 from diskhop.errors import ConfigError, DiskhopError, RankError
 from diskhop.pipeline.peers import part
 from diskhop.runs.rank_devices import NCCL, Transport, choose_transport, rank_device
-from diskhop.runtime.process import end_with_parent
+from diskhop.runtime.process import end_with_parent, ended_by_signals
 from diskhop.runtime.ranks import ONE, Ranks
 
 T = TypeVar("T")
@@ -178,7 +178,8 @@ def open_group(ranks: Ranks) -> Iterator[Group]:
             "diskhop.NeighborLoader in a loop of your own"
         )
     end_with_parent(signal.SIGTERM)
-    store = _connect(ranks)
+    with ended_by_signals():
+        store = _connect(ranks)
     group = Group(ranks)
     try:
         yield group

@@ -10,6 +10,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 import traceback
 import weakref
 from collections.abc import Iterator
@@ -28,6 +29,26 @@ _owned: weakref.WeakSet[Any] = weakref.WeakSet()
 def end_with_parent(number: signal.Signals) -> None:
     """Let the kernel send this process a signal when the thread that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let Ctrl-C, SIGTERM and SIGHUP end this process at once, while it waits in another library and holds nothing.
+
+    Python hears of a signal once the library returns, which may take minutes. Outside the main thread, where signals
+    cannot be set, nothing changes.
+    """
+    before = dict[signal.Signals, Any]()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if callable(handler := signal.getsignal(number)):
+                before[number] = handler
+                signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def let_openmp_sleep() -> None:
