@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.rank_kills import SECONDS_TO_END, assert_nothing_left, ranks_of, torchrun
+from tests.ranks import free_port
 from tests.runs import small_graph
 
 WORDS = (
@@ -46,10 +47,31 @@ def test_a_rank_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path, numbe
         with subprocess.Popen([*command, *WORDS.split()], env={**os.environ, **ranks, **address}) as rank:
             try:
                 store.settimeout(SECONDS_TO_END)
+                store.accept()[0].close()  # which only looks whether the store is there
                 connection, _ = store.accept()
                 with connection:
                     rank.send_signal(number)
                     assert rank.wait(SECONDS_TO_END) == -number
             finally:
                 rank.kill()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rank_whose_torchrun_has_ended_says_so(tmp_path: Path) -> None:
+    """As one that torchrun started right before it was killed."""
+    dataset = small_graph(tmp_path / "graph")
+    ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    command = [sys.executable, "-m", "diskhop", "train", str(dataset.path), "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [*command, *WORDS.split()],
+        env={**os.environ, **ranks, **address},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_TO_END,
+        check=False,
+    )
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("diskhop: rank 0 of 2 does not reach the others at MASTER_ADDR:MASTER_PORT 127.0.0.1:")
     assert not (tmp_path / "run").exists()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,9 @@ T = TypeVar("T")
 
 # Until all ranks have started.
 _START_SECONDS = 300
+# Until torchrun's store answers, which it opens before it starts ranks: one that does not has ended.
+_LAUNCHER_SECONDS = 15
+_SECONDS_PER_ATTEMPT, _SECONDS_BETWEEN_ATTEMPTS = 5.0, 0.2
 # A rank may wait for another one that prepares a run for days. One that ends is noticed at once.
 _WAIT = timedelta(days=30)
 # Until all ranks are in a collective of NCCL, which each begins after all have met by gloo.
@@ -208,6 +212,7 @@ def open_group(ranks: Ranks) -> Iterator[Group]:
 def _connect(ranks: Ranks) -> Any:
     """Connect all ranks and return the store that they share."""
     try:
+        _await_store(ranks)
         timeout = timedelta(seconds=_START_SECONDS)
         store, _, _ = next(dist.rendezvous("env://", ranks.rank, ranks.count, timeout=timeout))  # type: ignore[attr-defined]
         # torchrun keeps the store when it starts ranks again: addresses and errors in it are those of ranks that ended.
@@ -216,7 +221,7 @@ def _connect(ranks: Ranks) -> Any:
         # A rank that fails at once closes its connections, for which another one might still wait.
         dist.barrier()
         _set_pg_timeout(_WAIT)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         if dist.is_initialized():
             dist.destroy_process_group()
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
@@ -225,6 +230,24 @@ def _connect(ranks: Ranks) -> Any:
             "all of them, and name an address that every machine reaches"
         ) from error
     return store
+
+
+def _await_store(ranks: Ranks) -> None:
+    """Wait until the store of all ranks takes connections: torch prints pages about each attempt. Raises OSError."""
+    is_of_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+    if ranks.is_first and not is_of_launcher:
+        return  # this rank opens it
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    ends = time.monotonic() + (_LAUNCHER_SECONDS if is_of_launcher else _START_SECONDS)
+    while True:
+        try:
+            socket.create_connection(address, _SECONDS_PER_ATTEMPT).close()
+        except OSError:
+            if time.monotonic() > ends:
+                raise
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+        else:
+            return
 
 
 def open_nccl(device: torch.device) -> dist.ProcessGroup:
