@@ -19,7 +19,7 @@ from tests.campaign.preloaded import Server, job_named, run_preloaded
 _MOST_SITES = 1 << 14
 # Places of nanobind, which makes lists of arguments and a map of objects in functions that must not throw: the process
 # ends. More such places in a job are failures.
-_PLACES_OF_NANOBIND = 8
+_PLACES_OF_NANOBIND = 5
 # Places in the core that allocate in each job, three times as many tries.
 TRIES = {"import": 100, "pack": 200, "propagate": 150, "train": 200, "embed": 150, "predict": 150}
 
