@@ -10,7 +10,8 @@ build=$1 sanitizers=$2 target=$3
 PATH="$PWD/.venv/bin:$PATH"
 fuzz=OFF
 [ "$sanitizers" != address,undefined ] || fuzz=ON
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="${CXX:-g++}" \
-  -DDISKHOP_PYTHON=OFF -DDISKHOP_TESTS=ON -DDISKHOP_FUZZ=$fuzz -DDISKHOP_SANITIZE="$sanitizers" \
-  -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" >/dev/null
+# The compiler is CXX of the environment: named as an option, another one would clear the folder's options.
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDISKHOP_PYTHON=OFF -DDISKHOP_TESTS=ON \
+  -DDISKHOP_FUZZ=$fuzz -DDISKHOP_SANITIZE="$sanitizers" -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" \
+  >/dev/null
 cmake --build "$build" --target "$target"

@@ -95,8 +95,9 @@ def test_hop_tables_and_packed_batches_leave_nothing_of_a_process_that_ended(tmp
 
     def make() -> list[Path]:
         scratch = tmp_path / "scratch"
-        options = {"hidden": 8, "fanout": (2, 2), "batch_size": 40, "epochs": 1, "memory": "100MB", "cache": "1KB"}
-        diskhop.pack(dataset, **options, scratch=scratch)
+        diskhop.pack(
+            dataset, hidden=8, fanout=(2, 2), batch_size=40, epochs=1, memory="100MB", cache="1KB", scratch=scratch
+        )
         propagate_small(dataset, scratch, hops=1)
         return sorted(scratch.iterdir())
 
