@@ -137,7 +137,7 @@ class WorkFolder:
 
     def remove_left(self) -> None:
         """Remove the folder of a process that ended once its destination was there, unless another process uses it."""
-        with contextlib.suppress(OSError):  # it is in nobody's way, and `diskhop clean` lists it
+        with contextlib.suppress(OSError):  # no later work needs it gone, and `diskhop clean` lists it
             self.remove()
 
     def lock(self) -> None:
