@@ -20,7 +20,9 @@ void check_lists(const SortedEdges& edges, const KeyLayout& layout) {
 
 template <typename Id>
 void sort_ids(Input& input) {
-  const KeyLayout layout = make_key_layout(input.number(300), input.number(300), input.number(300));
+  const std::uint64_t num_sources = input.number(300);
+  const std::uint64_t num_destinations = input.number(300);
+  const KeyLayout layout = make_key_layout(num_sources, num_destinations, input.number(300));
   const std::size_t count = input.below(128);
   const std::size_t stride = 1 + input.below(3);
   const std::vector<Id> sources = input.ids<Id>(count * stride, 256);

@@ -19,7 +19,8 @@
 
 namespace diskhop::fuzz {
 
-/// The bytes of an input, taken from the front. What is missing is 0.
+/// The bytes of an input, taken from the front. What is missing is 0. Two values that are taken in one call belong in
+/// statements of their own: compilers choose the order of arguments, and an input must mean the same with each.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t num_bytes) : rest_(data, num_bytes) {}

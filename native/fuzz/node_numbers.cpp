@@ -43,7 +43,8 @@ template <typename Index>
 void cluster(Input& input) {
   const std::size_t num_nodes = 1 + input.below(32);
   const std::vector<std::int64_t> indptr = input.offsets<std::int64_t>(num_nodes, 6);
-  StreamClusters clusters(indptr, 1 + static_cast<std::uint32_t>(input.below(8)), input.number(64));
+  const auto num_clusters = 1 + static_cast<std::uint32_t>(input.below(8));
+  StreamClusters clusters(indptr, num_clusters, input.number(64));
   for (std::size_t pass = input.below(3); pass > 0; --pass) {
     clusters.start_pass();
     for (std::size_t left = 1 + input.below(3); left > 0; --left) {

@@ -28,7 +28,8 @@ std::vector<std::byte> forge(Input& input, std::size_t num_streams) {
   for (std::size_t stream = 0; stream < num_streams; ++stream) {
     counts.push_back(input.below(4));
     for (std::uint64_t block = 0; block < counts.back(); ++block) {
-      const std::uint64_t num_bytes = 1 + input.below(64) * (input.flag() ? 1 : 64);
+      const std::size_t unit = input.flag() ? 1 : 64;
+      const std::uint64_t num_bytes = 1 + input.below(64) * unit;
       const auto pattern = input.take<std::uint64_t>();
       const std::size_t offset = file.size();
       file.resize(offset + whole_sectors(num_bytes));
@@ -92,8 +93,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t num_
   const bool is_forged = input.flag();
   const std::size_t num_streams = 1 + input.below(3);
   const std::uint64_t nodes = 1 + input.below(1000);
-  const KeyLayout layout = input.flag() ? make_key_layout(nodes << 40, nodes << 20, nodes << 20)
-                                        : make_key_layout(nodes, 1 + input.below(300), input.below(3));
+  const bool is_wide = input.flag();
+  const std::uint64_t num_destinations = 1 + input.below(300);
+  const KeyLayout layout = is_wide ? make_key_layout(nodes << 40, nodes << 20, nodes << 20)
+                                   : make_key_layout(nodes, num_destinations, input.below(3));
   std::vector<KeyWords> starts{{}};
   while (starts.size() < num_streams) starts.push_back({0, starts.back().low + 1 + input.below(1000)});
   if (starts.back().low >> std::min(63U, layout.bits()) != 0) starts.resize(1);

@@ -48,8 +48,8 @@ void load(Input& input) {
   const std::vector<std::uint16_t> low = input.ids<std::uint16_t>(count, 1 << 16);
   const std::vector<High> high = input.ids<High>(count, 4);
   std::vector<std::int64_t> rows(count + input.below(2));
-  load_slots<High>(low, high, static_cast<std::int64_t>(input.below(64)), static_cast<std::int64_t>(input.below(64)),
-                   rows);
+  const auto num_resident = static_cast<std::int64_t>(input.below(64));
+  load_slots<High>(low, high, num_resident, static_cast<std::int64_t>(input.below(64)), rows);
 }
 
 }  // namespace

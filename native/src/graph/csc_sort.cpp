@@ -85,6 +85,10 @@ class Spilled final : public SpilledEdges {
     }
   }
 
+  [[noreturn]] static void refuse_key() {
+    throw DamagedFileError("a spill of edges has one that is not of its bucket, or not of the graph");
+  }
+
   Key last_of(std::size_t bucket) const {
     if (bucket + 1 == starts_.size()) return last_key<Key>(layout_);
     return static_cast<Key>(from_words<Key>(starts_[bucket + 1]) - 1);
@@ -132,7 +136,9 @@ class Spilled final : public SpilledEdges {
     cut_range(group, max_edges, ranges);
   }
 
+  /// Edges that are all the same are known without a look at them.
   std::unique_ptr<SortedEdges> repeat(Key key, std::uint64_t count) const {
+    if (key > last_key<Key>(layout_)) refuse_key();
     Memory memory = make_memory(count * sizeof(Key));
     const std::span<Key> keys(reinterpret_cast<Key*>(memory->data()), count);
     std::fill(keys.begin(), keys.end(), key);
@@ -213,8 +219,7 @@ class Spilled final : public SpilledEdges {
       load_keys<Key>(content.data(), stored_bytes_[bucket], start, some);
       bool are_inside = true;
       for (const Key key : some) are_inside &= key >= start && key <= last;
-      if (!are_inside)
-        throw DamagedFileError("a spill of edges has one that is not of its bucket, or not of the graph");
+      if (!are_inside) refuse_key();
       for (const Key key : some) each(key);
       content = content.subspan(some.size() * stored_bytes);
     }

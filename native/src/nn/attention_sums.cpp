@@ -78,11 +78,12 @@ struct SumTask {
                                           std::size_t count) const {
     Floats<lanes> sums[num_vectors] = {};
     const TargetList list(lists, target);
-    const float* weight = weights.values.data + list.slot * weights.values.stride + head;
-    const Value* from = rows.data + head * columns.row_step + column;
-    for (std::size_t edge = list.edge; edge < list.end; ++edge, weight += weights.values.stride) {
-      const Value* row = from + row_of_slot(lists, target, edge, list.end_edge) * rows.stride;
-      const float factor = coefficient(*weight, weights);
+    // Indices: where there are no edges at all, there are no weights or rows to point to.
+    std::size_t slot = list.slot * weights.values.stride + head;
+    const std::size_t from = head * columns.row_step + column;
+    for (std::size_t edge = list.edge; edge < list.end; ++edge, slot += weights.values.stride) {
+      const Value* row = rows.data + (row_of_slot(lists, target, edge, list.end_edge) * rows.stride + from);
+      const float factor = coefficient(weights.values.data[slot], weights);
       for (std::size_t vector = 0; vector < num_vectors; ++vector) {
         Floats<lanes> values;
         load(row + vector * vector_floats, count, values);

@@ -1,6 +1,7 @@
 #include "diskhop/sampling/column.hpp"
 
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 namespace diskhop {
@@ -32,6 +33,17 @@ auto with_type(ColumnType type, Use use) {
   return use(double{});
 }
 
+/// A number as another type. One that no int64 holds becomes the nearest that it holds, and NaN the least.
+template <typename Value, typename Number>
+Value as_type(Number number) {
+  if constexpr (std::is_integral_v<Value> && std::is_floating_point_v<Number>) {
+    constexpr auto end = static_cast<Number>(std::uint64_t{1} << 63);
+    if (number >= end) return std::numeric_limits<Value>::max();
+    if (!(number >= -end)) return std::numeric_limits<Value>::min();
+  }
+  return static_cast<Value>(number);
+}
+
 }  // namespace
 
 std::size_t bytes_of(ColumnType type) {
@@ -43,7 +55,7 @@ void convert(ColumnType type, const std::byte* numbers, std::size_t count, Value
   with_type(type, [&](auto number) {
     for (std::size_t place = 0; place < count; ++place) {
       std::memcpy(&number, numbers + place * sizeof(number), sizeof(number));
-      out[place] = static_cast<Value>(number);
+      out[place] = as_type<Value>(number);
     }
   });
 }

@@ -60,8 +60,8 @@ template void draw_list_portable<std::uint64_t>(const NeighborList<std::uint64_t
 namespace {
 
 // GCC's vector types: their operators read as random.hpp does, and GCC's 512-bit intrinsics cause warnings.
-using Lanes = std::uint32_t [[gnu::vector_size(64)]];
-using WideLanes = std::uint64_t [[gnu::vector_size(64)]];
+using Lanes [[gnu::vector_size(64)]] = std::uint32_t;
+using WideLanes [[gnu::vector_size(64)]] = std::uint64_t;
 
 /// Draws sixteen positions at once from a list of less than wide_draw_degree; the first `fanout` count. A list that is
 /// taken whole gives 0 .. 15. Repeats are resolved as a fixed point: a lane that repeats an earlier lane's draw takes

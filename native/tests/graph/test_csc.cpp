@@ -324,6 +324,26 @@ void edges_of_another_bucket_are_refused() {
   check_throws<DamagedFileError>([&] { sort_all(1, 1); }, "a block has whole keys");
 }
 
+// All edges of such a bucket are the same, so that nothing reads them.
+void a_bucket_of_one_key_is_refused_outside_the_graph() {
+  const ScratchFolder folder;
+  const auto engine = make_engine("threads", 8, nullptr);
+  BufferPool pool(0);
+  const std::string path = folder.file("spill");
+  const KeyLayout layout = make_key_layout(300, 300, 0);  // keys of 18 bits, destinations of the upper 9
+  const std::uint64_t last = (299U << 9U) + 299;
+  const auto sort_bucket_at = [&](std::uint64_t key) {
+    const std::vector<KeyWords> starts = {{}, {.high = 0, .low = key}, {.high = 0, .low = key + 1}};
+    StreamFileWriter writer(*engine, pool, path, starts.size(), 4096, 1);
+    writer.append(1, 0, 1);
+    writer.finish();
+    const auto spilled = open_spilled_edges(*engine, pool, layout, std::vector{path}, starts, 2);
+    return spilled->sort(spilled->cut(1, 1).at(0))->last_destination();
+  };
+  check(sort_bucket_at(last) == 299, "the last key of the graph is taken");
+  check_throws<DamagedFileError>([&] { sort_bucket_at(last + 1); }, "the next is not");
+}
+
 void numbers_without_bits_are_refused() {
   const KeyLayout layout = make_key_layout(4, 4, 2);
   const auto table = make_edge_table(layout, 8);
@@ -357,4 +377,5 @@ int main() {
   many_edges_are_sorted_by_threads();
   numbers_without_bits_are_refused();
   edges_of_another_bucket_are_refused();
+  a_bucket_of_one_key_is_refused_outside_the_graph();
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <limits>
@@ -184,6 +185,21 @@ void test_node_times_of_every_type_are_read_alike() {
               "times of four bytes");
 }
 
+void test_times_that_no_int64_holds_are_the_nearest() {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const std::vector<double> wide{-2.5, -0x1p63, -1e19, -infinity, 0x1.fffffep62, 0x1p63, 1e30, std::nan("")};
+  const std::vector<std::int64_t> expected{-2,   least, least, least, most - ((std::int64_t{1} << 39) - 1),
+                                           most, most,  least};
+  const std::vector<float> narrow(wide.begin(), wide.end());
+  std::vector<std::int64_t> out(wide.size());
+  convert(ColumnType::float64, std::as_bytes(std::span(wide)).data(), wide.size(), out.data());
+  check(out == expected, "of 64 bits");
+  convert(ColumnType::float32, std::as_bytes(std::span(narrow)).data(), narrow.size(), out.data());
+  check(out == expected, "of 32 bits");
+}
+
 void test_bad_weights_and_reads_leave_the_sampler_usable() {
   const ScratchFolder folder;
   const auto graph = make_graph<std::uint32_t>(2000, 30);
@@ -242,6 +258,7 @@ int main() {
   test_everything_on_the_disk_gives_the_same_batches<std::int64_t>();
   test_long_lists_are_looked_at_in_pieces();
   test_node_times_of_every_type_are_read_alike();
+  test_times_that_no_int64_holds_are_the_nearest();
   test_bad_weights_and_reads_leave_the_sampler_usable();
   test_options_that_do_not_fit_are_refused();
 }
