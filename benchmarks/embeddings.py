@@ -128,7 +128,8 @@ def run_turn(name: str, model: str, folder: Path, memory: int) -> Run:
     )  # fmt: skip
     shutil.rmtree(out)
     epoch, plan = done.result["epochs"][-1], done.result["plan"]
-    moved = transfers().bytes_read + transfers().bytes_written
+    after = transfers()
+    moved = after.bytes_read + after.bytes_written
     return Run(
         epoch["seconds"], epoch["edges_per_second"], epoch["stall_seconds"], epoch["bytes_read"],
         epoch["bytes_written"], moved, peak_rss_bytes(), plan["loads"], plan["partition_bytes"],

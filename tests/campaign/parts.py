@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.campaign import allocations, calls, disks, flips, kills, ranks
+from tests.campaign import allocations, calls, disks, flips, fuzz, kills, ranks
 from tests.campaign.cases import Case
 
 PARTS: dict[str, Sequence[Case]] = {
@@ -14,4 +14,5 @@ PARTS: dict[str, Sequence[Case]] = {
     "calls": calls.CASES,
     "allocations": allocations.CASES,
     "disks": disks.CASES,
+    "fuzz": fuzz.CASES,
 }
