@@ -1,4 +1,4 @@
-"""Fuzz targets of the core and of the readers in Python: an hour each, as tries of ten minutes with other seeds.
+"""Fuzz targets of the core and of the readers in Python: an hour each, as tries of five minutes with other seeds.
 
 Every try begins with the repository's inputs. The core's targets use libFuzzer where CXX names Clang, the readers
 where atheris is installed; see tools/fuzz.sh and tests/fuzz/run.py.
@@ -16,8 +16,8 @@ from pathlib import Path
 from tests.campaign.cases import Case, Tries
 from tests.fuzz.run import NAMES
 
-NUM_TRIES = 6
-SECONDS = 600
+NUM_TRIES = 12
+SECONDS = 300
 _CORE = sorted(path.name for path in Path("native/fuzz/corpus").iterdir())
 
 

@@ -132,6 +132,8 @@ class _Encoder:
         return {**encoded, "number": len(self._seen) - 1}
 
     def _encode_object(self, value: Any) -> Json:
+        if isinstance(value, Enum):  # before it is reduced, which early releases of Python 3.11 do by name
+            return {_KIND: "enum", "class": _name_of_class(type(value)), "value": self.encode(value.value)}
         reduced: tuple[Any, ...] = (*value.__reduce_ex__(2), None)
         function, args, state = reduced[:3]
         if function is copyreg.__newobj__ and args[0] is type(value):  # type: ignore[attr-defined]
@@ -141,8 +143,6 @@ class _Encoder:
                 "args": self._all(args[1:]),
                 "state": self.encode(state),
             }
-        if function is type(value) and isinstance(value, Enum):
-            return {_KIND: "enum", "class": _name_of_class(type(value)), "value": self.encode(value.value)}
         if state is None and _name_of(function) in LOADERS:
             return {_KIND: "call", "call": self.encode(partial(function, *args))}
         raise TypeError(f"{type(value).__name__} stays in its process")

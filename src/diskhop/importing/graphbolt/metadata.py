@@ -146,6 +146,8 @@ def _parse_yaml(content: bytes, where: str) -> object:
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         problem = " ".join(str(error).split())
         raise SourceError(f"{where}: must be plain YAML: {problem[:200]}; fix the file") from None
+    except (AttributeError, LookupError, TypeError):  # by what makes values of tags
+        raise SourceError(f"{where}: has a value that is not what its tag (as !!int) says; fix the file") from None
     except RecursionError:
         raise SourceError(f"{where}: is nested too deeply; fix the file") from None
     return document

@@ -30,6 +30,7 @@ Kind = Literal["integer", "number", "boolean", "text", "time", "numbers", "nothi
 PARQUET = ".parquet"
 # Separates the parts of the error that a query raises for a row.
 FAULT_MARK = "\x1f"
+_LEAST_FAULT_PARTS = 5  # there is no value where it is null
 SAMPLE_ROWS = 2048
 _MOST_LINE_BYTES = 1 << 20
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
@@ -260,8 +261,10 @@ def source_faults(shown: Mapping[Path, Path], lines_before: int = 0) -> Iterator
 
 def _fault_of(text: str, shown: Mapping[Path, Path], is_content: bool, lines_before: int) -> str | None:
     named = {str(path.absolute()): path_shown for path, path_shown in shown.items()}
-    if FAULT_MARK in text:
-        _, number, file, rule, advice, *value = text.splitlines()[0].split(FAULT_MARK)
+    # DuckDB's own messages may show a part of the file, which may have marks, too.
+    parts = text.splitlines()[0].split(FAULT_MARK)
+    if len(parts) >= _LEAST_FAULT_PARTS and parts[2] in named:
+        _, number, file, rule, advice, *value = parts
         got = shorten(value[0]) if value else "nothing"
         return f"{named[file]}, row {int(number) + 1}: {rule}, got {got}; {advice}"
     file = next((each for each in named if each in text), next(iter(named)) if is_content else "")
