@@ -57,8 +57,11 @@ terminal.TerminalCallback = Interrupter
 cli.main()
 """
 
-# Standard error becomes a pipe without a reader.
-HANG_UP = "unread, written = os.pipe(); os.dup2(written, 2); os.close(unread)"
+# Standard output and standard error become a pipe without a reader, with something left to write.
+HANG_UP = (
+    "sys.stdout.write('unread'); unread, written = os.pipe(); "
+    "os.dup2(written, 1); os.dup2(written, 2); os.close(unread)"
+)
 
 
 @pytest.fixture(scope="module")

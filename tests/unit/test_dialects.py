@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.graphs import edges_of, threads_engine
 
 MATRIX = "%%MatrixMarket matrix coordinate {} {}\n% a comment\n%\n{}"
 CHAIN = [(1, 2), (2, 3)]
+NEEDS_BZCAT = pytest.mark.skipif(shutil.which("bzcat") is None, reason="bzcat is not installed")
 
 
 def imported(source: Path, **options: Any) -> Dataset:
@@ -137,7 +139,7 @@ def test_a_folder_of_konect_has_its_edges_in_one_file(tmp_path: Path) -> None:
     [
         ("out.actors", "% bip\n% 2 2 2\n1 2\n2 3\n"),
         ("actors.mtx", MATRIX.format("pattern", "general", "2 3 2\n1 2\n2 3\n")),
-        ("actors.mtx.bz2", MATRIX.format("pattern", "general", "2 3 2\n1 2\n2 3\n")),
+        pytest.param("actors.mtx.bz2", MATRIX.format("pattern", "general", "2 3 2\n1 2\n2 3\n"), marks=NEEDS_BZCAT),
     ],
 )
 def test_equal_ids_of_two_kinds_of_nodes_are_not_mixed_up(
@@ -190,7 +192,7 @@ def test_pajek(tmp_path: Path, text: str) -> None:
     assert by_id(imported(write(tmp_path, "graph.net", text))) == CHAIN
 
 
-@pytest.mark.parametrize("name", ["graph.net", "graph.net.bz2"])
+@pytest.mark.parametrize("name", ["graph.net", pytest.param("graph.net.bz2", marks=NEEDS_BZCAT)])
 def test_a_pajek_file_of_several_lists_is_written_as_one_as_advised(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

@@ -130,7 +130,17 @@ def main() -> None:
         if os.environ.get("WORLD_SIZE", "1") == "1":
             with suppress(OSError, SystemExit):  # the reader may be gone, as after a hangup
                 _fail(_with_notes(f"ended by {signal.Signals(ended[0] - _FIRST_OF_SIGNALS).name}", error), ended[0])
+        _drop_unread()
     sys.exit(ended[0] if ended else code)
+
+
+def _drop_unread() -> None:
+    """Send what has no reader any more to nowhere: Python would end with a code of its own for it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _does_the_work(words: list[str]) -> bool:
