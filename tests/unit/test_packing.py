@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import gzip
 import io
 import lzma
 import shutil
 import subprocess
 import tarfile
+import tracemalloc
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,3 +192,27 @@ def test_packed_parts_of_triples_are_read(tmp_path: Path) -> None:
     dataset = import_graph(source, tmp_path / "graph", engine=threads_engine())
     found = {part: each.tolist() for part in ("train", "valid", "test") if (each := dataset.triples(part)) is not None}
     assert found == {"train": [[0, 0, 1]], "valid": [[1, 0, 0]], "test": [[0, 0, 0]]}
+
+
+@pytest.mark.parametrize("packing", PACK)
+def test_damaged_content_leaves_nothing_in_memory(packing: str) -> None:
+    content = PACK[packing](TEXT)[:-40]
+
+    def read_all() -> None:
+        opened = PACKINGS[packing].unpack(io.BytesIO(content))
+        while opened.read1(1 << 16):
+            pass
+
+    def read_often(count: int) -> int:
+        for _ in range(count):
+            with pytest.raises((OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)):
+                read_all()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = read_often(5)
+        assert read_often(20) - before < 20 * (1 << 15)
+    finally:
+        tracemalloc.stop()

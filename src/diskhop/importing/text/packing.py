@@ -67,10 +67,19 @@ def _unpack_zip(file: BinaryIO) -> Any:
     return open_member(archive, _only_member(archive))
 
 
-def _unpack_zstd(file: BinaryIO) -> Any:
-    import pyarrow  # takes 30 MB, so only files of zstd pay for it
+class _ZstdFile:
+    """The content of an open .zst file."""
 
-    return pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd")
+    def __init__(self, file: BinaryIO) -> None:
+        import pyarrow  # takes 30 MB, so only files of zstd pay for it
+
+        self._stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd")
+
+    def read1(self, num_bytes: int) -> bytes:
+        """Read some bytes."""
+        # PyArrow's read() does not free what it has allocated where content is damaged.
+        content = bytearray(num_bytes)
+        return bytes(memoryview(content)[: self._stream.readinto(content)])
 
 
 class _LineFeeds:
@@ -95,7 +104,7 @@ PACKINGS = {
         Packing("bz2", ".bz2", b"BZh", bz2.BZ2File),
         Packing("xz", ".xz", b"\xfd7zXZ\0", XzFile),
         Packing("zip", ".zip", b"PK\x03\x04", _unpack_zip),
-        Packing("zstd", ".zst", b"\x28\xb5\x2f\xfd", _unpack_zstd),
+        Packing("zstd", ".zst", b"\x28\xb5\x2f\xfd", _ZstdFile),
     )
 }
 SUFFIXES = tuple(packing.suffix for packing in PACKINGS.values() if packing.suffix)
