@@ -127,6 +127,7 @@ MALFORMED: list[tuple[str | bytes, int, str]] = [
     ("0,1\n\f\n1,2\n", 2, "two columns"),
     ("0,1\n1,\f2\n", 2, "digits alone"),
     ("0,1\n1,\u00a02\n", 2, "digits alone"),
+    ("1.000e+00 2.000e+0\x1f\n2.0 3.0\n", 1, "destination must be a whole number"),
     ("0,1\n\r\r\n1,2\n", 2, "CR"),
     ("0,1\n1,2\r3,4\n", 2, "CR"),
     (b"0,1\n\n\xe9,2\n", 3, "UTF-8, got byte 0xe9"),

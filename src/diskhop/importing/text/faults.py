@@ -59,7 +59,9 @@ def _broken_id_rule(field: str, layout: RowLayout, num_nodes: int | None) -> str
     if layout.ids == "string":
         return None
     shown = shorten(field)
-    if layout.are_floats and is_whole(field) and not is_integer(field) and 0 <= float(field) <= MOST_FLOAT:
+    # Characters that strip() takes for spaces, and neither float() nor the parser does, are left to the rules below.
+    is_plain = field.strip() == field.strip(" \t")
+    if layout.are_floats and is_plain and is_whole(field) and not is_integer(field) and 0 <= float(field) <= MOST_FLOAT:
         return None
     if re.fullmatch(r"[0-9]+\.0*", field.strip()):
         field = field.strip().partition(".")[0]
