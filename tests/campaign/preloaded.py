@@ -1,4 +1,4 @@
-"""A process with faulty_calls.cpp loaded, whose forked children run jobs that meet faults.
+"""A process with faulty_calls.cpp and LeakSanitizer loaded, whose forked children run jobs that meet faults.
 
     python -m tests.campaign.preloaded MODULE FOLDER FIRST COUNT SEED ARGUMENT...
 
@@ -23,6 +23,7 @@ from typing import Any
 
 import diskhop
 from diskhop.derived.scratch import scratch_folder
+from tests.campaign import leaks
 from tests.campaign.cases import Tries
 from tests.campaign.children import Ended, run_in_child, start_child, wait_for
 from tests.campaign.jobs import JOBS, Job
@@ -35,7 +36,9 @@ PATIENCE_SECONDS = 120.0
 def build_library(folder: Path) -> Path:
     """Compile the library of failing calls. Raises RuntimeError with what the compiler says."""
     library = folder / "libfaulty_calls.so"
-    command = ["g++", "-O2", "-std=c++20", "-fPIC", "-shared", "-o", str(library), str(SOURCE), "-ldl"]
+    # With frame pointers the sanitizer knows who calls its operator new.
+    options = ["-O2", "-std=c++20", "-fPIC", "-fno-omit-frame-pointer", "-shared"]
+    command = ["g++", *options, "-o", str(library), str(SOURCE), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -51,8 +54,13 @@ def run_preloaded(module: str, tries: Tries, *arguments: str) -> Generator[str]:
         place.mkdir()
         numbers = [str(each) for each in (tries.first + number, tries.count - number, tries.seed)]
         words = [sys.executable, "-m", "tests.campaign.preloaded", module, str(place), *numbers, *arguments]
-        # Threads of OpenMP do not survive a fork.
-        changes = {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"}
+        changes = {
+            # In this order, so that operator new is the library's, which the sanitizer has one of, too.
+            "LD_PRELOAD": f"{library} {leaks.sanitizer()}",
+            # Threads of OpenMP do not survive a fork.
+            "OMP_NUM_THREADS": "1",
+            **leaks.environment(place),
+        }
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, **changes}) as server:
             assert server.stdout is not None
             before = number
@@ -81,6 +89,7 @@ class Server:
         self.names_nothing = False
         # Called in a child once a job has ended there.
         self.at_end: Callable[[], object] = lambda: None
+        self._leaks = leaks.Leaks(self.library, folder)
         self.inputs = folder / "inputs"
         self.inputs.mkdir()
         # A child that loads PyTorch would take seconds.
@@ -111,12 +120,19 @@ class Server:
         words: Callable[[Path, Path], list[str]],
         arm: Callable[[], object] = lambda: None,
         patience: float = PATIENCE_SECONDS,
+        *,
+        checks_leaks: bool = False,
     ) -> Ended:
         """Run a command in a child. arm: called there before. patience: seconds that it may take."""
-        return self.end_of(self.start(words, arm), patience)
+        return self.end_of(self.start(words, arm, checks_leaks=checks_leaks), patience)
 
     def start(
-        self, words: Callable[[Path, Path], list[str]], arm: Callable[[], object] = lambda: None, told: str = "told"
+        self,
+        words: Callable[[Path, Path], list[str]],
+        arm: Callable[[], object] = lambda: None,
+        told: str = "told",
+        *,
+        checks_leaks: bool = False,
     ) -> int:
         """Start a command in a child and return its number. told: name of the file for what it says."""
 
@@ -125,6 +141,8 @@ class Server:
             arm()
             code = self._command(words)
             self.at_end()
+            if checks_leaks:
+                self._leaks.check()
             return code
 
         return start_child(action, self.folder / told)
@@ -137,17 +155,18 @@ class Server:
     def run_without_fault(self, arm: Callable[[], object] = lambda: None) -> None:
         """Run the job as it should be. arm: called there before."""
         self.begin()
-        ended = self.run(self.job.words, arm)
+        ended = self.run(self.job.words, arm, checks_leaks=True)
         if ended.code != 0:
             raise RuntimeError(f"without a fault: {ended}")
         self.expected = self.job.result(self.root)
         self._names = self.names()
+        self._leaks.expect()
 
     def run_with_fault(self, arm: Callable[[], object]) -> str:
         """Run the job with a fault, then what completes it. Returns "" or what is wrong."""
         self.begin()
-        ended = self.run(self.job.words, arm)
-        if wrong := wrong_end(ended):
+        ended = self.run(self.job.words, arm, checks_leaks=True)
+        if wrong := wrong_end(ended) or self._leaks.found():
             return wrong
         if ended.code and str(self.folder) not in last_line(ended.told) and not self.names_nothing:
             return f"names no file: {last_line(ended.told)}"
