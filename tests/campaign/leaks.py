@@ -48,7 +48,7 @@ class Leaks:
         self._library["__lsan_do_recoverable_leak_check"]()
 
     def expect(self) -> None:
-        """What the last child has leaked is known from now on."""
+        """Take what the last child has leaked for known."""
         self._known = self._stacks()
 
     def found(self) -> str:
