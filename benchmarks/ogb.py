@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget, parse_bytes
+from diskhop.dataset.edges import EdgeSource
 from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runtime.blocks import row_ranges
@@ -42,8 +43,11 @@ _ITEMS_PER_BLOCK = 1 << 20
 Draw = Callable[[int, int], NDArray[Any]]
 
 
-def write_source(folder: Path, scale: float, level: int) -> Path:
-    """Write the source at a scale, with members deflated in blocks as numpy.savez_compressed does."""
+def write_source(folder: Path, scale: float, level: int, edges: EdgeSource | None = None) -> Path:
+    """Write the source at a scale, with members deflated in blocks as numpy.savez_compressed does.
+
+    edges: as many as papers100M has at that scale; drawn uniformly by default.
+    """
     num_nodes, num_edges = int(NUM_NODES * scale), int(NUM_EDGES * scale)
     generator = np.random.default_rng(0)
     counts = {part: max(1, int(count * scale)) for part, count in SPLITS.items()}
@@ -56,7 +60,11 @@ def write_source(folder: Path, scale: float, level: int) -> Path:
         return generator.standard_normal(stop - start, np.float32)
 
     def ids(start: int, stop: int) -> NDArray[Any]:
-        return generator.integers(num_nodes, size=stop - start)
+        if edges is None:
+            return generator.integers(num_nodes, size=stop - start)
+        # All sources, then all destinations.
+        parts = ((0, start, min(stop, num_edges)), (1, max(start - num_edges, 0), stop - num_edges))
+        return np.concatenate([edges.read(first, end - first)[row] for row, first, end in parts if first < end])
 
     def years(start: int, stop: int) -> NDArray[Any]:
         return generator.integers(1990, 2020, size=stop - start)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.run import NAMES, load, try_input
+from tests.fuzz.target import Target
 
 _SECONDS = 1.0
 # Some runs, however slow the machine: 3 of whole imports.
@@ -33,6 +36,17 @@ def test_earlier_findings_are_refused(name: str) -> None:
     target = load(name)
     for path in target.findings():
         assert not try_input(target, path.read_bytes()), path
+
+
+def test_an_input_that_takes_gigabytes_is_found_whatever_the_process_has_reserved() -> None:
+    def read(content: bytes, folder: Path) -> None:
+        bytearray(int(content))
+
+    target = Target(name="size", read=read, errors=(ValueError,), seeds=lambda folder: [])
+    with mmap.mmap(-1, 3 << 30):
+        assert try_input(target, b"1000000")
+        with pytest.raises(MemoryError):
+            try_input(target, b"3000000000")
 
 
 def test_equal_seeds_make_equal_inputs() -> None:
