@@ -5,7 +5,7 @@
 A folder of OGB's layout is written (ogb.py) with R-MAT edges. Then `diskhop` imports it undirected in hot order, plans,
 trains SAGE for an epoch with validation, and predicts every node: a process for each step, with no memory option, in a
 control group that its page cache counts in, with files evicted before. --memory is that of the machine at scale 1. What
-a process needs whatever the graph does not shrink with it: only what is beyond 1 GB is scaled.
+a process needs whatever the graph does not shrink with it: only what is beyond 1.5 GB is scaled.
 
 Columns: seconds; bytes read from and written to the disk; peak resident memory; what the step found.
 """
@@ -32,7 +32,7 @@ from papers import print_table
 from turns import drop_from_page_cache
 from workloads import DEFAULT_FOLDER
 
-PROCESS_BYTES = 1_000_000_000
+PROCESS_BYTES = 1_500_000_000
 _BLOCK_BYTES = 512
 
 

@@ -16,7 +16,8 @@ from diskhop.errors import ConfigError
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 FEATURE_DTYPES = tuple(_ITEM_BYTES)
 
-# Half way between the largest bfloat16 and the next power of 2: values from here on round to infinity.
+# Half way between the largest value and the next power of 2: values from here on round to infinity.
+_FLOAT16_LIMIT = np.float32(65520)
 _BFLOAT16_LIMIT = np.uint32(0x7F7F8000).view(np.float32)
 
 
@@ -72,8 +73,10 @@ def decode_rows(rows: NDArray[np.uint8], dtype: str, dim: int) -> NDArray[Any]:
 
 def too_large(values: NDArray[Any], dtype: str) -> NDArray[np.bool_]:
     """Return a mask of the finite values that become infinite in a dtype."""
+    if dtype == "float16":
+        return np.asarray(np.abs(values) >= _FLOAT16_LIMIT)
     with np.errstate(over="ignore"):
-        floats = values.astype(np.float16 if dtype == "float16" else np.float32, copy=False)
+        floats = values.astype(np.float32, copy=False)
     return np.asarray(np.abs(floats) >= (_BFLOAT16_LIMIT if dtype == "bfloat16" else np.inf))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from diskhop.errors import BusyError, DestinationError
-from diskhop.io.atomic import Injector, destination_errors, make_directories, rename, sync_directory
+from diskhop.io.atomic import Injector, make_directories
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
 
@@ -30,10 +30,7 @@ def make_derived(
             work.remove()
             return
         build(work.stage(_STAGE, key), work)
-        with destination_errors(destination):
-            rename(work.path / _STAGE, destination, injector)
-            sync_directory(destination.parent, injector)
-        work.remove()
+        work.publish(work.path / _STAGE)
 
 
 def make_once(

@@ -23,7 +23,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import free_bytes
 from diskhop.display import Display, Facts, Part, Row
 from diskhop.errors import ConfigError
-from diskhop.io.atomic import Injector, destination_errors, make_directories, rename, sync_directory
+from diskhop.io.atomic import Injector, make_directories
 from diskhop.pipeline.pack_job import PackJob
 from diskhop.pipeline.pack_steps import LayoutBuilder, Samples
 from diskhop.plans import SampledPlan
@@ -128,10 +128,7 @@ def pack_epochs(
         for epoch in samples.epochs:
             builder.pack_epoch(epoch, resident)
         builder.write_manifest(resident)
-        with destination_errors(destination):
-            rename(work.path / "packed", destination, injector)
-            sync_directory(scratch, injector)
-        work.remove()
+        work.publish(builder.folder)
     return Packed(open_layout(destination, table), builder.steps)
 
 

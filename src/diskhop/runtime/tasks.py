@@ -128,6 +128,13 @@ class WorkFolder:
         # Removing a file that a dataset links to as well frees nothing.
         return sum(512 * status.st_blocks for status in statuses if status.st_nlink == 1)
 
+    def publish(self, finished: Path) -> None:
+        """Rename a finished folder in it to the destination, durably, and remove the rest."""
+        with destination_errors(self._shown):
+            rename(finished, self._shown, self._injector)
+            sync_directory(self._shown.parent, self._injector)
+        self.remove()
+
     def remove(self) -> None:
         """Remove the folder, with stages of earlier runs. Raises BusyError if another process works in it."""
         if self.path.is_dir():

@@ -39,7 +39,7 @@ from diskhop.hops.tables import (
     open_hop_tables,
     table_names,
 )
-from diskhop.io.atomic import Injector, destination_errors, make_directories, rename, sync_directory, write_file
+from diskhop.io.atomic import Injector, make_directories, write_file
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.executors import open_executor
@@ -187,10 +187,7 @@ class _Propagation:
             builder = self._open_builder(task, plan, edges, wanted, work, stack)
             builder.build()
             _write_manifest(builder, self.spec)
-            with destination_errors(self.destination):
-                rename(builder.kept, self.destination, injector)
-                sync_directory(folder, injector)
-            work.remove()
+            work.publish(builder.kept)
         tables = open_hop_tables(self.destination, self.dataset.hash)
         return Propagated(tables, plan, builder.steps, self.budget.table())
 

@@ -11,10 +11,11 @@ import re
 import struct
 import zipfile
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,29 +25,21 @@ from diskhop.importing.lzma_limits import open_member
 from diskhop.importing.source_file import file_identity, source_errors
 from diskhop.runtime.blocks import row_ranges
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# A file of an array, or its member of an archive.
+ByteFile = io.FileIO | io.BufferedReader
+
 _MAGIC = b"\x93NUMPY"
 _MOST_HEADER_BYTES = 1 << 16
 _BLOCK_BYTES = 4 << 20
 _MOST_TEXT_BYTES = 1 << 16
+# Unpacked at once: first a header, then a block, so that the next one is unpacked while a block is in use.
+_LEAST_CHUNK_BYTES, _CHUNK_BYTES = 1 << 12, _BLOCK_BYTES
 _PLAIN_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
 # Highest compression ratio of deflate.
 _MOST_COMPRESSION = 1032
-
-
-class ByteStream(Protocol):
-    """A stream of bytes; a context manager that closes its file."""
-
-    def read(self, num_bytes: int, /) -> bytes:
-        """Return the next bytes, fewer only at the end."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 class StoredArray:
@@ -63,7 +56,7 @@ class StoredArray:
     def __init__(
         self,
         where: str,
-        open_stream: Callable[[], ByteStream],
+        open_stream: Callable[[], ByteFile],
         num_bytes: int,
         identity: str,
         packed_bytes: int | None = None,
@@ -220,11 +213,10 @@ class ArrayStream:
         filled = 0
         with source_errors(self._where):
             while filled < num_bytes:
-                part = self._stream.read(min(num_bytes - filled, _BLOCK_BYTES))
-                if not part:
+                count = self._stream.readinto(content.data[filled:])
+                if not count:
                     raise SourceError(f"{self._where}: ends before its header says; it is damaged: save it again")
-                content[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
-                filled += len(part)
+                filled += count
         return content
 
 
@@ -271,7 +263,7 @@ def archive_arrays(path: Path, names: Collection[str] | None = None) -> dict[str
             )
         arrays[name] = StoredArray(
             where,
-            partial(_Member, path, member),
+            partial(_open_member, path, member),
             member.file_size,
             f"{file_identity(path)}: {name}",
             packed_bytes=member.compress_size,
@@ -288,7 +280,7 @@ def archive_text(path: Path, name: str) -> str:
     """Read an array of a .npz file that is one short text. Raises SourceError for anything else."""
     where = _shown_member(path, name)
     (member,) = (member for each, member in _members(path) if each == name)
-    with source_errors(where), _Member(path, member) as stream:
+    with source_errors(where), _open_member(path, member) as stream:
         content = stream.read(_MOST_TEXT_BYTES + 1)
         is_short = len(content) <= _MOST_TEXT_BYTES
         # NumPy raises ValueError for objects, before it reads any.
@@ -310,33 +302,58 @@ def _shown_member(path: Path, name: str) -> str:
     return f"{path}: {name}" if name.isprintable() else f"{path}: {name!r}"
 
 
-class _Member:
-    """Bytes of an archive member. Each has its own file handle, because threads read members concurrently."""
+def _open_member(path: Path, member: zipfile.ZipInfo) -> io.BufferedReader:
+    """Open an archive member with a file handle of its own, because threads read members concurrently."""
+    return io.BufferedReader(_Member(path, member))
+
+
+class _Member(io.RawIOBase):
+    """Bytes of an archive member, which a thread unpacks ahead, since that takes longer than what is done with them."""
 
     def __init__(self, path: Path, member: zipfile.ZipInfo) -> None:
         with contextlib.ExitStack() as opened:
             archive = opened.enter_context(zipfile.ZipFile(path))
             self._stream = opened.enter_context(open_member(archive, member))
             self._opened = opened.pop_all()
+        self._chunk = memoryview(b"")
+        self._num_bytes = _LEAST_CHUNK_BYTES
+        self._unpacker: ThreadPoolExecutor | None = None
+        self._next: Future[bytes] | None = None
 
-    def read(self, num_bytes: int) -> bytes:
-        """Return the next bytes."""
-        return self._stream.read(num_bytes)
+    def readable(self) -> bool:
+        """Whether it can be read."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read the next bytes; none at the end."""
+        if not self._chunk:
+            self._chunk = memoryview(self._next.result() if self._next is not None else self._unpack())
+            self._unpack_ahead()
+        num_bytes = min(len(memoryview(buffer)), len(self._chunk))
+        memoryview(buffer)[:num_bytes] = self._chunk[:num_bytes]
+        self._chunk = self._chunk[num_bytes:]
+        return num_bytes
 
     def close(self) -> None:
         """Close the file."""
-        self._opened.close()
+        if not self.closed:
+            if self._unpacker is not None:
+                self._unpacker.shutdown(cancel_futures=True)
+            self._opened.close()
+        super().close()
 
-    def __enter__(self) -> _Member:
-        return self
+    def _unpack(self) -> bytes:
+        return self._stream.read(self._num_bytes)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _unpack_ahead(self) -> None:
+        """Begin with the next chunk, unless only the header may be wanted."""
+        if self._num_bytes == _CHUNK_BYTES:
+            self._unpacker = self._unpacker or ThreadPoolExecutor(max_workers=1, thread_name_prefix="unpacking")
+            self._next = self._unpacker.submit(self._unpack)
+        self._num_bytes = _CHUNK_BYTES
 
 
-def _read_header(stream: ByteStream, where: str) -> tuple[str, int]:
+def _read_header(stream: ByteFile, where: str) -> tuple[str, int]:
     start = stream.read(8)
     if start[:6] != _MAGIC or len(start) < 8 or start[6] not in (1, 2, 3):
         raise SourceError(f"{where}: is not a NumPy array (.npy, version 1 to 3); save it with numpy.save or savez")
