@@ -82,3 +82,14 @@ def test_what_would_become_infinite_is_too_large(dtype: str, largest: float, nex
         assert encoded.view(np.uint16).tolist() == [[0x7F7F]]
     else:
         assert np.isfinite(encoded[:, -4:].copy().view(np.float16 if dtype == "float16" else np.float32)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64])
+def test_what_float16_cannot_hold_is_what_becomes_infinite(dtype: type[np.generic]) -> None:
+    near = np.concatenate([np.linspace(65400, 65600, 2001), [65504, 65519.99, 65519.999, 65520, 65520.001]])
+    most = 65504 if dtype is np.float16 else 1e5
+    values = np.concatenate([near, -near])[:, np.newaxis]
+    values = values[np.abs(values[:, 0]) <= most].astype(dtype)
+    with np.errstate(over="ignore"):
+        expected = np.isinf(values.astype(np.float16))
+    np.testing.assert_array_equal(too_large(values, "float16"), expected)
