@@ -96,7 +96,7 @@ def epoch_seconds(graph: Graph, machine: Machine) -> float:
     """Compute batches while their rows are read: one by one, or packed ahead in passes over the table."""
     computing = BATCH_SECONDS * (1 - FIRST_LAYER_SHARE + FIRST_LAYER_SHARE * graph.dim / 128) / machine.num_cores
     memory = max(machine.memory_bytes - PROCESS_BYTES - min(graph.list_bytes, machine.memory_bytes / 2), 0.0)
-    misses = BATCH_ROWS * (1 - min(1.0, memory / graph.table_bytes) ** HIT_EXPONENT)
+    misses = BATCH_ROWS * (1 - math.pow(min(1.0, memory / graph.table_bytes), HIT_EXPONENT))
     reading = misses * (READ_SECONDS + graph.row_bytes / machine.disk)
     # Packed ahead: read in order, written, and read again in large pieces.
     packing = 3 * misses * graph.row_bytes / machine.disk
