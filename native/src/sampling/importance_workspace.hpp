@@ -129,7 +129,10 @@ class ImportanceWorkspace {
     for_each_part(list, [&](std::uint64_t begin, std::uint64_t end) {
       for (std::uint64_t edge = begin; edge < end; ++edge) {
         const auto neighbor = static_cast<std::uint64_t>(neighbors[edge]);
-        const auto size = static_cast<double>(indptr_[neighbor + 1] - indptr_[neighbor] + 1);
+        // In unsigned numbers: of a damaged file the list, which is not read here, may end before it begins.
+        const auto begin_edge = static_cast<std::uint64_t>(indptr_[neighbor]);
+        const auto end_edge = static_cast<std::uint64_t>(indptr_[neighbor + 1]);
+        const auto size = static_cast<double>(end_edge - begin_edge + 1);
         const double probability = std::min(1.0, scale * size);
         if (as_fraction(draw(neighbor)) < probability) add(neighbor, list.begin + edge, 1 / probability);
       }
