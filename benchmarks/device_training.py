@@ -38,7 +38,7 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import DiskhopError
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
-from loader import has_pyg_sampler
+from peers_training import has_pyg_sampler
 from turns import Turn
 from workloads import BATCH_SIZE, DEFAULT_FOLDER, HIDDEN, WORKLOADS, find_dataset
 

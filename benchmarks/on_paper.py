@@ -1,4 +1,4 @@
-"""What graphs that nobody here has room for would take, from rates measured on a smaller one.
+"""What graphs too large for our disks would take, from rates that were measured on a smaller one.
 
     python benchmarks/on_paper.py
 
@@ -29,7 +29,7 @@ BATCH_SEEDS, BATCH_ROWS = 1000, 380_000
 HIDDEN, NUM_LAYERS = 256, 3
 # Of a batch's time at 128 columns: products of the first layer and the gathering of its rows.
 FIRST_LAYER_SHARE = 0.65
-# A read's fixed time where many are on their way.
+# What each row's read costs besides its bytes, with many reads in flight.
 READ_SECONDS = 10.5e-6
 # Hits of the most accessed rows: half of all accesses go to a tenth of the rows.
 HIT_EXPONENT = math.log(0.5) / math.log(0.1)
@@ -66,6 +66,10 @@ class Graph(NamedTuple):
     @property
     def list_bytes(self) -> float:
         return 4 * self.stored_edges + 8 * self.num_nodes
+
+    @property
+    def dataset_bytes(self) -> float:
+        return self.list_bytes + self.table_bytes
 
     @property
     def num_batches(self) -> float:
@@ -134,15 +138,14 @@ HEADS = ("graph", "machine", "dataset", "disk", "import", "epoch", "predict", "p
 
 def disk_bytes(graph: Graph) -> float:
     """Return the most that lies on the disk besides the source: edges being sorted, or tables of predictions."""
-    dataset = graph.list_bytes + graph.table_bytes
-    return dataset + max(8 * graph.stored_edges, 2 * 4 * HIDDEN * graph.num_nodes)
+    return graph.dataset_bytes + max(8 * graph.stored_edges, 2 * 4 * HIDDEN * graph.num_nodes)
 
 
 def line(graph: Graph, machine: Machine) -> list[str]:
     """Return the cells of a graph on a machine."""
     steps = [step(graph, machine) for step in (import_seconds, epoch_seconds, predicting_seconds)]
     dollars = machine.dollars * (steps[0] + NUM_EPOCHS * steps[1] + steps[2]) / 3600
-    sizes = [f"{num_bytes / 1e9:,.0f} GB" for num_bytes in (graph.list_bytes + graph.table_bytes, disk_bytes(graph))]
+    sizes = [f"{num_bytes / 1e9:,.0f} GB" for num_bytes in (graph.dataset_bytes, disk_bytes(graph))]
     return [graph.name, machine.name, *sizes, *(f"{seconds / 3600:,.2f} h" for seconds in steps), f"${dollars:,.2f}"]
 
 

@@ -33,6 +33,7 @@ from turns import drop_from_page_cache
 from workloads import DEFAULT_FOLDER
 
 PROCESS_BYTES = 1_500_000_000
+HEADS = ["s", "GB read", "GB written", "peak", ""]
 _BLOCK_BYTES = 512
 
 
@@ -89,13 +90,16 @@ def measured(command: list[str]) -> int:
 
 
 def take(step: Step, limit_bytes: int | None, folders: list[Path]) -> list[str]:
-    """Take a step in a process of its own; return the row for it. folders: whose files are evicted before."""
+    """Take a step in a process of its own; return the row for it, or only the reason why it failed.
+
+    folders: whose files are evicted before.
+    """
     for path in (path for folder in folders for path in files_of(folder)):
         drop_from_page_cache(path)
     command = [sys.executable, "-m", "diskhop", *step.options, "--json"]
     done = run_limited([sys.executable, __file__, "--measure", *command], limit_bytes)
     if done.returncode:
-        sys.exit(f"{step.name}: exit code {done.returncode}: {done.errors.strip()[-1000:]}")
+        return [f"exit code {done.returncode}: {' '.join(done.errors.split())[-500:]}"]
     document, _, last = done.output.strip().rpartition("\n")
     took = json.loads(last)
     remark = step.remark(json.loads(document))
@@ -132,10 +136,12 @@ def main() -> int:
         for step in steps(source, place, arguments.batches):
             row = take(step, None if reason else limit, [source, place])
             rows[f"{memory} ({format_bytes(limit)}), {step.name}"] = row
-            print(f"{memory}, {step.name}: {row[0]} s", file=sys.stderr, flush=True)
+            print(f"{memory}, {step.name}: {', '.join(row)}", file=sys.stderr, flush=True)
+            if len(row) < len(HEADS):
+                break
         shutil.rmtree(place)
-    print_table(print, ["s", "GB read", "GB written", "peak", ""], rows)
-    return 0
+    print_table(print, HEADS, rows)
+    return int(any(len(row) < len(HEADS) for row in rows.values()))
 
 
 if __name__ == "__main__":

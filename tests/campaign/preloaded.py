@@ -166,7 +166,9 @@ class Server:
         """Run the job with a fault, then what completes it. Returns "" or what is wrong."""
         self.begin()
         ended = self.run(self.job.words, arm, checks_leaks=True)
-        if wrong := wrong_end(ended) or self._leaks.found():
+        # Read whatever happened, so that a report never counts for a later try.
+        leaked = self._leaks.found()
+        if wrong := wrong_end(ended) or leaked:
             return wrong
         if ended.code and str(self.folder) not in last_line(ended.told) and not self.names_nothing:
             return f"names no file: {last_line(ended.told)}"

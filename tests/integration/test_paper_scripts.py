@@ -252,7 +252,9 @@ def test_other_trainers_are_refused(
 
 
 def test_legend(run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = paper_legend.Scale(_NUM_NODES, {"TW": 4000, "FM": 2000}, 10, 1, 1, batch_size=1000, chunk_size=100)
+    tiny = paper_legend.Scale(
+        _NUM_NODES, {"TW": 4000, "FM": 2000}, 10, 1, {"TW": 1, "FM": 1}, batch_size=1000, chunk_size=100
+    )
     monkeypatch.setattr(paper_legend, "QUICK", tiny)
     monkeypatch.setattr(paper_legend, "SAME_BITS_NODES", 500)
     document = _require_findings(*run(paper_legend, "--json", "--dir", str(folder), "--trainer", "stand-in:2ms"))

@@ -134,3 +134,15 @@ def test_waits_are_drawn_for_batches_that_a_run_kept() -> None:
     assert drawn.data[0]["x"] == [3, 4]
     assert "batches 3 to 4 of 4 in epoch 2; waiting for rows 40%" in drawn.note
     assert "Batch by batch" in render([run])
+
+
+def test_waits_for_partitions_are_drawn_state_by_state() -> None:
+    run, _ = record("run")
+    run.epochs[1] |= {"state_seconds": {"first": 0, "training": [2.0, 1.0], "waiting": [0.0, 1.0]}}
+    drawn = batch_figure(run)
+    assert drawn is not None
+    assert drawn.title == "State by state"
+    assert [trace["y"] for trace in drawn.data] == [[2.0, 1.0], [0.0, 1.0]]
+    assert drawn.note == "the training loop, states 1 to 2 in epoch 2; waiting for partitions 25%"
+    run.epochs[1]["state_seconds"] = {"first": 0, "training": [2.0], "waiting": [0.0]}
+    assert batch_figure(run) is None, "a single state has nothing to wait for"

@@ -86,5 +86,9 @@ def file_identity(path: Path) -> str:
 
 
 def _unreadable(where: str, error: Exception) -> SourceError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-    return SourceError(f"{where}: cannot be read: {' '.join(reason.split())}; check its permissions, or save it again")
+    if isinstance(error, OSError) and error.strerror:
+        return SourceError(f"{where}: cannot be read: {error.strerror}; check its permissions and the disk")
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return SourceError(
+        f"{where}: cannot be read: {reason}; it is damaged, or packed in a way that is not read: save it again"
+    )

@@ -18,7 +18,7 @@ from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES, NamedList
 from diskhop.system.memory import buffer_bytes
 
 # Threads that sample lists on the disk mostly wait for it, however few cores there are.
-_MOST_SHARING_READS = 12
+MOST_SHARING_READS = 12
 
 
 class ListsPlan(NamedTuple):
@@ -124,7 +124,7 @@ def _share_reads(
     """Return the bytes of cached lists and the threads that sample, for the fewest bytes read; None if none fit."""
     shared_by, fewest = room.num_processes, room.sampling_threads
     best: tuple[float, int, int] | None = None
-    for num_threads in range(fewest, max(fewest, _MOST_SHARING_READS) + 1):
+    for num_threads in range(fewest, max(fewest, MOST_SHARING_READS) + 1):
         working_bytes = num_threads * sizes.hop_read_bytes
         working_bytes += (num_threads - fewest) * (sizes.workspace_bytes + _thread_block_bytes(sizes))
         left_bytes = room_bytes - shared_by * working_bytes

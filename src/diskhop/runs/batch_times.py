@@ -1,6 +1,7 @@
 """Seconds of the training loop batch by batch, of a bounded number of batches: its waits, and the model's computing.
 
-A pass has too many batches to keep all of them in a run's record; its first ones show what every batch is like.
+A pass has too many batches to keep all of them in a run's record; its first ones show what every batch is like. Of
+embeddings the same is kept of states, since it is between them that the loop waits.
 """
 
 from __future__ import annotations
@@ -41,4 +42,32 @@ class BatchTimes:
         return {
             "first": self._first,
             **{name: [round(each, 6) for each in column] for name, column in zip(names, columns, strict=True)},
+        }
+
+
+class StateTimes:
+    """Seconds of the first states of a pass of embeddings, without reads before them and writes at the end.
+
+    first: place of its first state in the pass, from 0.
+    """
+
+    def __init__(self, first: int = 0) -> None:
+        self._first = first
+        self._states: list[tuple[float, float]] = []
+
+    def add(self, seconds: float, waiting: float) -> None:
+        """Add the next state; those beyond MOST_BATCHES are left out.
+
+        waiting: seconds, of all its, for partitions; waits for other processes count as training.
+        """
+        if len(self._states) < MOST_BATCHES:
+            self._states.append((max(0.0, seconds - waiting), waiting))
+
+    def record(self) -> dict[str, int | list[float]]:
+        """Return the seconds of each state by what they were spent on, by the names of result.json."""
+        training, waiting = zip(*self._states, strict=True) if self._states else ((), ())
+        return {
+            "first": self._first,
+            "training": [round(each, 6) for each in training],
+            "waiting": [round(each, 6) for each in waiting],
         }

@@ -10,6 +10,7 @@ read and a partition is written before it is read again. Timing never changes wh
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.embedding.partitions.layout import PartitionLayout
-from diskhop.embedding.partitions.slots import Slots
+from diskhop.embedding.partitions.slots import Move, Slots
 from diskhop.embedding.partitions.store import PartitionStore
 
 _ROWS_AT_ONCE = 1 << 14
@@ -92,7 +93,7 @@ class PartitionBuffer:
         """Write partitions that are not updated any more in this state, and evict them when it ends."""
         for partition in leaving:
             slot = self._leaving[partition] = self._slots.pop(partition)
-            self._writes.append(self._io_thread.submit(self._memory.write(partition, slot)))
+            self._submit(self._writes, self._memory.write(partition, slot))
 
     def exchange(self, leaving: Sequence[int], next_state: Sequence[int]) -> None:
         """Write partitions that nothing uses any more in this state, and read the next state's others in their place.
@@ -104,10 +105,10 @@ class PartitionBuffer:
             slot = self._slots.pop(partition)
             if loads is None:
                 self._free.append(slot)
-                self._writes.append(self._io_thread.submit(self._memory.write(partition, slot)))
+                self._submit(self._writes, self._memory.write(partition, slot))
             else:
                 self._slots[loads] = slot
-                self._reads.append(self._io_thread.submit(self._memory.exchange(partition, loads, slot)))
+                self._submit(self._reads, self._memory.exchange(partition, loads, slot))
         self._to_load = to_load[len(leaving) :]
         self._prefetch()
 
@@ -123,7 +124,7 @@ class PartitionBuffer:
     def flush(self) -> None:
         """Write all partitions in memory, which stay there, and wait for the writes."""
         for partition, slot in self._slots.items():
-            self._writes.append(self._io_thread.submit(self._memory.write(partition, slot)))
+            self._submit(self._writes, self._memory.write(partition, slot))
         self.wait_for_writes()
 
     def wait_for_writes(self) -> None:
@@ -184,7 +185,23 @@ class PartitionBuffer:
     def _submit_read(self, partition: int) -> None:
         slot = self._free.pop()
         self._slots[partition] = slot
-        self._reads.append(self._io_thread.submit(self._memory.read(partition, slot)))
+        self._submit(self._reads, self._memory.read(partition, slot))
+
+    def _submit(self, moves: list[Future[None]], move: Move) -> None:
+        """Give a move to the thread. One that has nothing else to do has begun when this returns.
+
+        Otherwise the caller, who trains next, would keep Python's lock for up to 5 ms, and the disk would be idle.
+        """
+        begun = threading.Event()
+
+        def begin() -> None:
+            begun.set()
+            move()
+
+        is_idle = all(each.done() for each in (*self._reads, *self._writes))
+        moves.append(self._io_thread.submit(begin))
+        if is_idle:
+            begun.wait()
 
     def _wait(self, moves: list[Future[None]]) -> None:
         started = time.perf_counter()

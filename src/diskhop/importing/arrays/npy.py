@@ -35,8 +35,8 @@ _MAGIC = b"\x93NUMPY"
 _MOST_HEADER_BYTES = 1 << 16
 _BLOCK_BYTES = 4 << 20
 _MOST_TEXT_BYTES = 1 << 16
-# Unpacked at once: first a header, then a block, so that the next one is unpacked while a block is in use.
-_LEAST_CHUNK_BYTES, _CHUNK_BYTES = 1 << 12, _BLOCK_BYTES
+# Unpacked at once: first a header, then enough that a thread does it ahead, and little next to a block.
+_LEAST_CHUNK_BYTES, _CHUNK_BYTES = 1 << 12, 1 << 20
 _PLAIN_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
 # Highest compression ratio of deflate.
 _MOST_COMPRESSION = 1032

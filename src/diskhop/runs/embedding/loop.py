@@ -30,6 +30,7 @@ from diskhop.embedding.step.step import Table
 from diskhop.errors import TrainingError
 from diskhop.io.atomic import remove_tree
 from diskhop.policies.schedule import schedule_of_pass
+from diskhop.runs.batch_times import StateTimes, timed_epoch
 from diskhop.runs.callbacks import BatchProgress, Callbacks, Patience
 from diskhop.runs.embedding.evaluate import evaluate_by
 from diskhop.runs.embedding.folder import Commit
@@ -64,6 +65,7 @@ class EmbeddingRun:
         self._first_epoch, self._begun = 0, time.perf_counter()
         self._interval, self._kept_at = parse_interval(self._config.checkpoint_every, "states"), self._begun
         self._since = self._counters()
+        self._times: StateTimes | None = None
         self.history: list[dict[str, Any]] = []
 
     def initialise(self, warm_start: WarmStart | None) -> None:
@@ -189,8 +191,11 @@ class EmbeddingRun:
         phases = phases_of(schedule, self._ranks.rank, reuses_slots=config.reuses_slots)
         round_ends = schedule.round_ends
         self._since = self._counters()
+        if self._epoch == timed_epoch(config.epochs) and not self._passes_done:
+            self._times = StateTimes(self._states_done)
         parts.buffer.load(states[self._states_done])
         for number in range(self._states_done, len(states)):
+            began = self._counters()
             next_state = states[number + 1] if number + 1 < len(states) else states[number]
             leaving, staying = phases[number]
             # Another rank may still train what this one gets in the next round.
@@ -217,6 +222,9 @@ class EmbeddingRun:
                 parts.buffer.wait_for_writes()
                 self._sharing.exchange_versions()
                 parts.buffer.load(next_state)
+            if self._times is not None and not self._passes_done:
+                seconds, waited, *_ = self._counters()
+                self._times.add(seconds - began[0], waited - began[1])
             if not is_last and self._group.first(partial(self._is_due, number + 1)):
                 self._states_done = number + 1
                 parts.buffer.flush()
@@ -260,6 +268,9 @@ class EmbeddingRun:
             "bytes_read": sums.partitions_read * partition_bytes,
             "bytes_written": sums.partitions_written * partition_bytes,
         }
+        if self._times is not None:
+            record["state_seconds"] = self._times.record()
+            self._times = None
         self._epoch, self._passes_done, self._sums = self._epoch + 1, 0, Sums()
         is_due = self._epoch % config.eval_every == 0 or self._epoch == config.epochs
         if self._edges.valid is not None and is_due:
