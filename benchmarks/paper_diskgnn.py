@@ -52,7 +52,7 @@ from diskhop.policies.segments import count_rows
 from diskhop.policies.static import most_accessed
 from diskhop.sampling.topology import topology_bytes
 from individual_packing import PackingCase
-from paper_results import Finding, Plot, add_options, draw, print_findings, run_experiments
+from paper_results import Finding, Plot, add_options, draw, leave_out, print_findings, run_experiments
 from papers import find_graph, is_broken, print_table, run_script
 from sampler_accuracy import MARIUS_HALF, measure
 from segments import NUM_NODES, PAPER_TABLE_4, EpochTrace, compare_orders, compare_with_grid, record_trace
@@ -653,13 +653,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer batches, epochs and points, a smaller graph")
     add_options(parser, EXPERIMENTS)
     arguments = parser.parse_args()
-    source = arguments.source / ACCURACY_GRAPH
-    if "table3" in arguments.only and not source.exists():
-        parser.error(f"{source}: is not there; name the folder of real graphs with --source, or leave out table3")
 
     def out(line: str) -> None:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
+    leave_out(arguments, ("table3",), arguments.source / ACCURACY_GRAPH, out)
     obstacle = why_no_limit()
     if obstacle:
         out(f"NO memory limit ({obstacle}): the page cache may hold mapped files")

@@ -34,7 +34,7 @@ from diskhop.io.engine import open_engine
 from diskhop.runs.start import train
 from diskhop.system.memory import default_threads
 from hop_runs import BATCH_SIZE, Way, make_tables, run_items, run_loader
-from paper_results import Finding, Plot, add_options, draw, print_findings, run_experiments
+from paper_results import Finding, Plot, add_options, draw, leave_out, print_findings, run_experiments
 from papers import print_table
 from turns import take_turn
 from workloads import DEFAULT_FOLDER
@@ -419,9 +419,7 @@ def main() -> int:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
     source = arguments.source / GRAPH
-    if {"models", "chunks"} & set(arguments.only) and not source.exists():
-        out(f"{source}: is not there; name the folder of real graphs with --source, or take --only loading")
-        return 2
+    leave_out(arguments, ("models", "chunks"), source, out)
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(source, arguments.dir, Path(scratch), QUICK if arguments.quick else WHOLE, out)
         run_experiments("paper_prepropagation", EXPERIMENTS, bench, arguments)

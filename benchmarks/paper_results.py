@@ -10,7 +10,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -128,6 +128,13 @@ def add_options(parser: argparse.ArgumentParser, experiments: Iterable[str]) -> 
     parser.add_argument("--only", type=read_names, default=names, help=f"default: all, {','.join(names)}")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="a JSON file here for each experiment that ended")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
+
+
+def leave_out(arguments: argparse.Namespace, names: Collection[str], source: Path, out: Callable[[str], None]) -> None:
+    """Leave out experiments whose graph is not there, and say so."""
+    if not source.exists() and (missing := [name for name in arguments.only if name in names]):
+        arguments.only = tuple(name for name in arguments.only if name not in names)
+        out(f"{source}: is not there, {', '.join(missing)} left out; name the folder of real graphs with --source")
 
 
 AnyBench = TypeVar("AnyBench", bound=Bench)

@@ -11,7 +11,7 @@ its examples are written, and with the numbers of nodes and edges per hop. PyG's
 where neither is installed, diskhop samples for it. GraphBolt runs in the environment of --graphbolt, whose interpreter
 it names; without one, the chart shows a recorded figure. bfloat16: linear layers.
 
-*Reading*: the same batches without a model, sampled and their rows read, in the same memory: 500 MB and a share of the
+*Reading*: the same batches without a model, sampled and their rows read, in the same memory: 700 MB and a share of the
 rows, which a cache may hold; PyG+ and AGNES use all of it for what they read. See peers_reading.py for the systems.
 opening: seconds before the first batch is asked for. MB: read from the disk by the kernel's count, packing included.
 modelled: what the reads and bytes take on this disk alone.
@@ -177,7 +177,7 @@ def reading_table(found: dict[tuple[float, str], list[Result]], disk: DiskModel,
                 format_bytes(middle["peak"]),
                 middle["remark"],
             ]
-        out(f"\nReading, per batch, in 500 MB and {share:.0%} of the rows:")
+        out(f"\nReading, per batch, in 700 MB and {share:.0%} of the rows:")
         heads = ["s", "min..max", "of diskhop's", "reads", "MB", "MB written", "modelled s", "opening s", "peak memory"]
         print_table(out, [*heads, ""], rows)
 

@@ -22,7 +22,7 @@ from diskhop import NeighborLoader
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.files import map_array
 from diskhop.nn.models import Network, SageLayer, fastest_products
-from peers_reading import BATCH_SIZE, FANOUT, OURS, WORK_BYTES, table_bytes
+from peers_reading import BATCH_SIZE, FANOUT, IN_MEMORY, OURS, memory_bytes, table_bytes
 from turns import peak_rss_bytes
 
 HIDDEN, CLASSES = 256, 47
@@ -77,9 +77,10 @@ def train_ours(dataset: Dataset, num_batches: int, precision: str = "float32", s
 
 def our_loader(dataset: Dataset, share: float = 1.0) -> NeighborLoader:
     """Open our loader. share: see train_ours()."""
-    options: dict[str, Any] = {"memory": WORK_BYTES + int(share * table_bytes(dataset)), "store": "memory"}
+    options: dict[str, Any] = {"memory": memory_bytes(dataset, IN_MEMORY, share), "store": "memory"}
     if share < 1:
-        options |= {"cache": int(share * table_bytes(dataset)), "store": "auto"}
+        cache_bytes = int(share * table_bytes(dataset))
+        options = {"memory": memory_bytes(dataset, OURS, share), "cache": cache_bytes, "store": "auto"}
     threads = torch.get_num_threads()
     return NeighborLoader(
         dataset, list(FANOUT), "train", batch_size=BATCH_SIZE, shuffle=True, threads=threads, **options

@@ -6,6 +6,7 @@ what they run in processes and control groups of their own.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import io
@@ -325,3 +326,13 @@ def test_verdicts_are_those_of_the_figures() -> None:
     assert [verdict(ours, 2.0, is_trait=True) for ours in (1.7, 1.9, 3.0)] == ["not", "reproduced", "stronger"]
     for_less = [verdict(ours, 2.0, less_is_better=True) for ours in (3.0, 2.1, 1.0, 0.0, -1.0)]
     assert for_less == ["not", "reproduced", "better", "better", "better"]
+
+
+def test_experiments_without_their_graph_are_left_out(tmp_path: Path) -> None:
+    told: list[str] = []
+    arguments = argparse.Namespace(only=("loading", "models", "chunks"))
+    paper_results.leave_out(arguments, ("models", "chunks"), tmp_path, told.append)
+    assert (arguments.only, told) == (("loading", "models", "chunks"), [])
+    paper_results.leave_out(arguments, ("models", "chunks"), tmp_path / "none", told.append)
+    assert arguments.only == ("loading",)
+    assert "models, chunks left out; name the folder of real graphs with --source" in told[0]

@@ -38,7 +38,9 @@ def no_own_stores() -> Iterator[None]:
 
 
 def test_all_systems_read_the_same_batches(dataset: Dataset) -> None:
-    found = {system: peers_reading.read_batches(dataset, system, 0.2, _NUM_BATCHES) for system in peers.STORE_OF}
+    found = {
+        system: peers_reading.read_batches(dataset, system, 0.2, _NUM_BATCHES) for system in peers_reading.STORE_OF
+    }
     assert len({each["batches"] for each in found.values()}) == 1
     assert all(each["seconds"] > 0 for each in found.values())
     assert found["Ginex"]["reads"] > found["AGNES"]["reads"] > 0
@@ -75,17 +77,20 @@ def test_trained_sides_take_seconds(dataset: Dataset, monkeypatch: pytest.Monkey
 def test_tables_claims_and_chart() -> None:
     lines: list[str] = []
     one = {"seconds": [0.1, 0.2, 0.3], "peak": 1 << 30, "remark": "a remark"}
-    medians = peers.training_table({side: [one] for side in peers.SIDES}, lines.append)
-    assert medians[peers.OURS] == 0.2
-    assert any(line.startswith(peers.TRIMMED) and "0.100..0.300" in line for line in lines)
+    medians = peers.training_table({side: [one] for side in peers_training.SIDES}, lines.append)
+    assert medians[peers_reading.OURS] == 0.2
+    assert any(line.startswith(peers_training.TRIMMED) and "0.100..0.300" in line for line in lines)
     read = {"seconds": 0.1, "opening": 0.5, "reads": 10.0, "bytes": 1e6, "written": 3e6, "peak": 1 << 30, "remark": ""}
-    shares = [(1.0, peers.IN_MEMORY), *((share, system) for share in peers.SHARES for system in peers.STORE_OF)]
+    shares = [
+        (1.0, peers_reading.IN_MEMORY),
+        *((share, system) for share in peers.SHARES for system in peers_reading.STORE_OF),
+    ]
     found = {key: [read] for key in shares} | {(0.1, "PyG+"): [{"failed": "killed by the kernel"}]}
     lines.clear()
     peers.reading_table(found, assumed_disk_model(), lines.append)
     assert next(line for line in lines if line.startswith("PyG+")).endswith("killed by the kernel")
     assert sum(line.startswith("AGNES") for line in lines) == 2
     assert not any(peers.claims_of(medians).values())
-    fast = medians | {peers.OURS: 0.01, peers.TENTH: 0.02, peers.GRAPHBOLT: 0.3}
+    fast = medians | {peers_reading.OURS: 0.01, peers_training.TENTH: 0.02, peers.GRAPHBOLT: 0.3}
     assert list(peers.claims_of(fast).values()) == [True] * 3
     ElementTree.fromstring(peers.chart(medians, 2))
