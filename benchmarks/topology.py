@@ -7,7 +7,7 @@ Every side samples with the same number of threads, those from the disk sharing 
 those of the turn by its batches. Batches are the same, bit for bit. For comparison: the same with an empty cache, and
 with the file mapped.
 
-Claim (issue 46): with a fifth of the lists in memory, as many threads as the planner lets share reads need at most a
+Claim (issue 46): with a fifth of the topology's bytes, as many threads as the planner lets share reads need at most a
 fourth of the disk's seconds per batch that one thread needs.
 """
 
@@ -49,7 +49,7 @@ from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 from diskhop.system.transfers import transfers
 
 MOST_OF_MEMORY = 1.5
-# Threads that sample together with a fifth of the lists in memory; the last are the planner's most.
+# Threads that sample together with a fifth of the topology's bytes; the last are the planner's most.
 TOGETHER, MOST_OF_ALONE = (1, 2, 4, 8, MOST_SHARING_READS), 1 / 4
 MAPPED_BATCHES = 3
 _BATCH_BYTES = 64 << 20
